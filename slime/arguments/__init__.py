@@ -1,0 +1,1 @@
+"""Every option of slime: flags, YAML files, validation, resolution and the plan of a run."""
