@@ -1,0 +1,5 @@
+"""slime: reinforcement-learning post-training of language models with Megatron-core, SGLang and Ray."""
+
+from slime.published_paths import install
+
+install()

@@ -1,0 +1,1 @@
+"""Functions given by import path: loading, contracts, and the hooks that run over samples."""
