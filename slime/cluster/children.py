@@ -1,0 +1,115 @@
+"""Actors with a name and a log file, and waiting for them so that a failure always names its cause."""
+
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_TAIL_LINES = 25
+_POLL_SECONDS = 1.0
+
+
+class RunFailed(RuntimeError):
+    """A part of the run failed; the message says which, why, and shows the end of its log."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A remote call in flight."""
+
+    child: "Child"
+    method: str
+    ref: ray.ObjectRef
+
+
+@dataclass(frozen=True)
+class Child:
+    """A Ray actor of this run. ``log`` receives all that the actor's process prints."""
+
+    name: str
+    handle: Any
+    log: Path
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Call:
+        """Start ``method`` on the actor."""
+        return Call(self, method, getattr(self.handle, method).remote(*args, **kwargs))
+
+
+def gather(calls: Sequence[Call], timeout: float | None = None) -> list[Any]:
+    """Results of all calls, in their order; the first failure of any of them is raised at once.
+
+    Raises:
+        RunFailed: a child died or raised; siblings that wait for it are not waited for.
+        TimeoutError: not all were done after ``timeout`` seconds.
+    """
+    pending = {call.ref: call for call in calls}
+    waited = 0.0
+    while pending:
+        done, _ = ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
+        for ref in done:
+            _result(pending.pop(ref))
+        waited = waited + _POLL_SECONDS if not done else waited
+        if timeout is not None and waited >= timeout:
+            names = ", ".join(f"{call.child.name}.{call.method}" for call in pending.values())
+            raise TimeoutError(f"no answer after {timeout:.0f} s from {names}")
+    return [ray.get(call.ref) for call in calls]
+
+
+def _result(call: Call) -> Any:
+    try:
+        return ray.get(call.ref)
+    except RayTaskError as error:
+        cause = error.cause or error
+        reason = f"{type(cause).__name__}: {cause}"
+        raise RunFailed(
+            f"{call.child.name} failed in {call.method}: {reason}\n{log_tail(call.child.log)}"
+        ) from None
+    except RayActorError as error:
+        raise RunFailed(
+            f"{call.child.name} died in {call.method}: {error}\n{log_tail(call.child.log)}"
+        ) from None
+    except RayError as error:
+        raise RunFailed(f"{call.child.name} was lost in {call.method}: {error}") from None
+
+
+def log_tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a child's log, headed by its path."""
+    try:
+        text = log.read_text(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return f"(no log at {log})"
+    return "\n".join([f"--- the end of {log}", *(f"  | {line}" for line in text)])
+
+
+def redirect_output(log: Path) -> None:
+    """Send this process's output, C libraries' included, to ``log`` from now on."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def logged(method: Method) -> Method:
+    """Write the traceback of an error to this child's log too; Ray passes on only its text."""
+
+    @functools.wraps(method)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            sys.stderr.flush()
+            raise
+
+    return wrapper  # type: ignore[return-value]

@@ -1,0 +1,102 @@
+"""The synchronous training loop: generate, train, save, update weights, evaluate, again."""
+
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slime.cluster.children import Child, gather
+from slime.cluster.periodic import should_run_periodic_action
+from slime.cluster.train_actor import TrainGroup
+from slime.tracking.report import RunReport
+
+
+@dataclass
+class Loop:
+    """All a loop needs; the parts that a debug mode leaves out are None or empty.
+
+    The engines' weight version is the number of rollouts trained on, so it survives a resume.
+    """
+
+    args: Namespace
+    report: RunReport
+    manager: Child
+    train: TrainGroup | None
+    engine_urls: list[str]
+    start_rollout_id: int
+    num_rollout: int
+    num_rollout_per_epoch: int | None
+    saved: int | None = field(default=None)
+
+    def run(self) -> None:
+        """Run all rollouts that are left."""
+        first = self.start_rollout_id
+        self._update_weights(first)
+        if self._evaluates() and first == 0 and not self.args.skip_eval_before_train:
+            self._evaluate(first, step=0)
+        for rollout_id in range(first, self.num_rollout):
+            self._step(rollout_id)
+        self._finish()
+
+    def _step(self, rollout_id: int) -> None:
+        with self.report.phase("rollout"):
+            (result,) = gather([self.manager.call("generate", rollout_id, rollout_id)])
+        metrics = dict(result.metrics)
+        if self.train:
+            with self.report.phase("train"):
+                metrics |= gather(self.train.call("train", rollout_id, result.batches))[0]
+            if self._due(rollout_id, self.args.save_interval) and self.args.save:
+                self._save(rollout_id)
+            if (rollout_id + 1 - self.start_rollout_id) % self.args.update_weights_interval == 0:
+                metrics["perf/update_weights_seconds"] = self._update_weights(rollout_id + 1)
+        self.report.rollout(rollout_id, metrics)
+        if self._evaluates() and self._due(rollout_id, self.args.eval_interval):
+            self._evaluate(rollout_id, step=rollout_id + 1)
+
+    def _finish(self) -> None:
+        last = self.num_rollout - 1
+        if not self.train or last < self.start_rollout_id:
+            return
+        if self.args.save and self.saved != last:
+            self._save(last)
+        if self.args.save_hf:
+            path = str(self.args.save_hf).format(rollout_id=last)
+            with self.report.phase("save"):
+                gather(self.train.call("save_hf", path))
+            self.report.wrote("HF export", Path(path))
+
+    def _save(self, rollout_id: int) -> None:
+        assert self.train
+        with self.report.phase("save"):
+            # The cursor first: the checkpoint's `latest` file, written last, makes both valid.
+            gather([self.manager.call("save", rollout_id)])
+            gather(self.train.call("save", rollout_id))
+        self.saved = rollout_id
+        self.report.wrote("checkpoint", Path(self.args.save))
+
+    def _update_weights(self, version: int) -> float:
+        if not self.train or not self.engine_urls:
+            return 0.0
+        with self.report.phase("weights"):
+            return max(gather(self.train.call("update_weights", self.engine_urls, version)))
+
+    def _evaluate(self, rollout_id: int, step: int) -> None:
+        with self.report.phase("eval"):
+            (metrics,) = gather([self.manager.call("evaluate", rollout_id)])
+        self.report.evaluation(step, metrics)
+
+    def _evaluates(self) -> bool:
+        has_sets = bool(self.args.eval_prompt_data or self.args.eval_config)
+        return has_sets and bool(self.engine_urls)
+
+    def _due(self, rollout_id: int, interval: int | None) -> bool:
+        return should_run_periodic_action(
+            rollout_id, interval, self.num_rollout_per_epoch, self.num_rollout
+        )
+
+
+def first_rollout(args: Namespace, loaded: list[Any]) -> int:
+    """Where to start: ``--start-rollout-id``, else after the checkpoint (the ranks must agree)."""
+    starts = set(loaded) or {0}
+    assert len(starts) == 1, f"train ranks loaded different checkpoints: {sorted(starts)}"
+    return args.start_rollout_id if args.start_rollout_id is not None else starts.pop()

@@ -1,0 +1,99 @@
+"""Where the train ranks and the engines of a run sit in the Ray cluster."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+_READY_SECONDS = 600
+# Ranks and engines that share a GPU (--colocate) each ask for a part of its bundle.
+_TRAIN_SHARE, _ENGINE_SHARE = 0.4, 0.2
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A role's share of a placement group: bundle indices ordered by node, then by GPU.
+
+    ``gpu_ids`` are the devices behind the bundles on their nodes (empty on CPU).
+    """
+
+    group: PlacementGroup
+    bundles: list[int]
+    gpu_ids: list[int]
+    resource: str
+
+    def options(self, index: int, share: float) -> dict[str, Any]:
+        """Ray actor options that put an actor into slot ``index``."""
+        amount = {"num_gpus": share, "num_cpus": share} if self.resource == "GPU" else {}
+        return {
+            "num_cpus": share,
+            **amount,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                placement_group=self.group,
+                placement_group_bundle_index=self.bundles[index],
+                placement_group_capture_child_tasks=False,
+            ),
+        }
+
+    def train_options(self, rank: int) -> dict[str, Any]:
+        """Options of train rank ``rank``."""
+        return self.options(rank, _TRAIN_SHARE)
+
+    def engine_options(self, index: int) -> dict[str, Any]:
+        """Options of the host of the engine whose first slot is ``index``."""
+        return self.options(index, _ENGINE_SHARE)
+
+
+def create_placement_groups(args: Namespace) -> dict[str, Slots]:
+    """Reserve the slots of both roles: ``{"actor": Slots, "rollout": Slots}``.
+
+    With ``--colocate`` the roles share the same slots; with ``--debug-*-only`` one role has none.
+
+    Raises:
+        TimeoutError: the cluster has not enough CPUs or GPUs; names what is asked and what is there.
+    """
+    resource = "GPU" if args.device == "cuda" else "CPU"
+    train = 0 if args.debug_rollout_only else args.world_size
+    rollout = 0 if args.debug_train_only else args.rollout_num_gpus
+    total = max(train, rollout) if args.colocate else train + rollout
+    bundle = {"GPU": 1, "CPU": 1} if resource == "GPU" else {"CPU": 1}
+    group = placement_group([bundle] * total, strategy="PACK")
+    ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS if args.ray_address else 60)
+    if not ready:
+        raise TimeoutError(
+            f"the run needs {total} slots of {bundle}, the cluster has {ray.cluster_resources()}; "
+            "ask for fewer with --actor-num-gpus-per-node or --rollout-num-gpus, or add nodes"
+        )
+    order = _ordered_bundles(group, total, resource)
+    bundles, gpu_ids = [index for index, _ in order], [gpu for _, gpu in order if gpu is not None]
+    start = 0 if args.colocate else train
+    return {
+        "actor": Slots(group, bundles[:train], gpu_ids[:train], resource),
+        "rollout": Slots(
+            group, bundles[start : start + rollout], gpu_ids[start : start + rollout], resource
+        ),
+    }
+
+
+def _ordered_bundles(
+    group: PlacementGroup, total: int, resource: str
+) -> list[tuple[int, int | None]]:
+    """(bundle index, GPU id) sorted so that neighbours share a node and adjacent GPUs."""
+    if resource == "CPU":
+        return [(index, None) for index in range(total)]
+
+    @ray.remote(num_gpus=1, num_cpus=0)
+    def where() -> tuple[str, int]:
+        return ray.util.get_node_ip_address(), int(ray.get_gpu_ids()[0])
+
+    places = ray.get([
+        where.options(
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)
+        ).remote()
+        for index in range(total)
+    ])
+    order = sorted(range(total), key=lambda index: places[index])
+    return [(index, places[index][1]) for index in order]

@@ -1,0 +1,158 @@
+"""The actor that owns the rollout side: prompts, engines, the rollout function, batches for training."""
+
+import functools
+import os
+import time
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from slime.cluster.children import logged, redirect_output
+from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
+from slime.data.train_batch import convert_samples_to_train_data, split_by_dp
+from slime.engines.servers import RolloutServers
+from slime.hooks import load_function
+from slime.metrics import eval_metrics, rollout_metrics
+from slime.rewards.normalize import post_process_rewards
+from slime.rollout.base_types import call_rollout_fn
+from slime.rollout.http_client import init_http_client, set_liveness_check
+from slime.rollout.tokenizer import load_tokenizer
+from slime.samples.sample import Sample
+
+
+@dataclass
+class RolloutResult:
+    """One rollout, ready to train on: a reference per data-parallel rank, and its metrics."""
+
+    batches: list[ray.ObjectRef] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class RolloutManager:
+    """See the module; created by `slime.cluster.placement.create_rollout_manager`."""
+
+    def __init__(self, args: Namespace, log: str, gpu_ids: list[int]) -> None:
+        redirect_output(Path(log))
+        self.args = args
+        self.servers: RolloutServers | None = None
+        self._gpu_ids = gpu_ids
+        self._parallel_config: dict[str, int] = {"dp_size": 1, "cp_size": 1}
+
+    @logged
+    def start(self) -> list[str]:
+        """Start router and engines (none in ``--debug-train-only``); returns the engines' addresses."""
+        args = self.args
+        tokenizer = load_tokenizer(args.hf_checkpoint)
+        self.data_source = load_function(args.data_source_path)(args, tokenizer=tokenizer)
+        self.generate_rollout = load_function(args.rollout_function_path)
+        self.eval_rollout = load_function(args.eval_function_path or args.rollout_function_path)
+        if args.debug_train_only:
+            return []
+        self.servers = RolloutServers(args, args.run_dir)
+        self.servers.start(progress=functools.partial(print, flush=True))
+        set_liveness_check(self.servers.check)
+        init_http_client(args)
+        return self.servers.engine_urls
+
+    def set_parallel_config(self, config: dict[str, int]) -> None:
+        """How the trainer divides a batch; the schedule is made for it."""
+        self._parallel_config = config
+
+    def num_rollout_per_epoch(self) -> int | None:
+        """Rollouts in one pass over the prompts, None without a prompt set."""
+        length = getattr(self.data_source, "num_prompts", lambda: None)()
+        return None if not length else max(1, length // self.args.rollout_batch_size)
+
+    @logged
+    def generate(self, rollout_id: int, weight_version: int) -> RolloutResult:
+        """Generate, reward, filter, and schedule rollout ``rollout_id``.
+
+        ``weight_version`` is the trainer's version that will consume it, for the staleness metrics.
+        """
+        started = time.monotonic()
+        groups, metrics = self._groups(rollout_id)
+        samples = _flatten(groups)
+        if self.args.rollout_data_postprocess_path:
+            load_function(self.args.rollout_data_postprocess_path)(self.args, samples)
+        metrics |= rollout_metrics(self.args, samples, trainer_version=weight_version)
+        metrics["perf/rollout_seconds"] = time.monotonic() - started
+        if self.args.debug_rollout_only:
+            return RolloutResult([], metrics)
+        raw_rewards, rewards = post_process_rewards(self.args, samples)
+        data = convert_samples_to_train_data(self.args, samples, raw_rewards, rewards)
+        parts = split_by_dp(self.args, data, self._parallel_config)
+        metrics["perf/rollout_total_seconds"] = time.monotonic() - started
+        return RolloutResult([ray.put(part) for part in parts], metrics)
+
+    def _groups(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
+        args = self.args
+        if args.load_debug_rollout_data:
+            samples = load_debug_rollout_data(
+                args.load_debug_rollout_data,
+                rollout_id=rollout_id,
+                subsample_ratio=args.load_debug_rollout_data_subsample,
+            )
+            return samples, {}
+        self._check()
+        output = call_rollout_fn(
+            self.generate_rollout, args, rollout_id, self.data_source, evaluation=False
+        )
+        if args.save_debug_rollout_data:
+            save_debug_rollout_data(
+                args.save_debug_rollout_data,
+                _flatten(output.samples),
+                rollout_id=rollout_id,
+                evaluation=False,
+            )
+        return output.samples, dict(output.metrics or {})
+
+    @logged
+    def evaluate(self, rollout_id: int) -> dict[str, float]:
+        """Run every evaluation set with the engines' present weights."""
+        self._check()
+        output = call_rollout_fn(
+            self.eval_rollout, self.args, rollout_id, self.data_source, evaluation=True
+        )
+        if self.args.save_debug_rollout_data:
+            samples = [s for part in output.data.values() for s in part.get("samples", [])]
+            save_debug_rollout_data(
+                self.args.save_debug_rollout_data, samples, rollout_id=rollout_id, evaluation=True
+            )
+        metrics = dict(output.metrics or {})
+        for name, part in output.data.items():
+            metrics |= eval_metrics(name, part)
+        return metrics
+
+    @logged
+    def save(self, rollout_id: int) -> None:
+        """Write the data source's cursor and buffer beside the checkpoint of ``rollout_id``."""
+        self.data_source.save(rollout_id)
+
+    @logged
+    def load(self, rollout_id: int) -> None:
+        """Go on with the prompts after those trained on up to ``rollout_id``."""
+        self.data_source.load(rollout_id)
+
+    def stop(self) -> None:
+        """Stop engines and router."""
+        if self.servers is not None:
+            self.servers.stop()
+
+    def pids(self) -> dict[str, int]:
+        """Process id of this actor (the engines' are in the run's log folder)."""
+        return {"rollout manager": os.getpid()}
+
+    def _check(self) -> None:
+        if self.servers is not None:
+            self.servers.check()
+
+
+def _flatten(groups: list[Any]) -> list[Sample]:
+    """Samples of groups in order; groups may nest one level deeper where rollouts fan out."""
+    flat: list[Sample] = []
+    for item in groups:
+        flat.extend(_flatten(item) if isinstance(item, list) else [item])
+    return flat

@@ -1,0 +1,93 @@
+"""Runs the whole job: Ray, engines and train ranks up, the loop, everything down again."""
+
+import signal
+from argparse import Namespace
+
+from slime.cluster.children import Child, RunFailed, gather
+from slime.cluster.local_ray import start_ray, stop_ray
+from slime.cluster.loop import Loop, first_rollout
+from slime.cluster.placement import create_placement_groups
+from slime.cluster.roles import create_rollout_manager, create_training_models, start_training
+from slime.cluster.supervisor import Interrupted, Supervisor
+from slime.cluster.train_actor import TrainGroup
+from slime.tracking.report import RunReport
+
+_POLITE_SECONDS = 5.0
+
+
+def run(args: Namespace) -> int:
+    """Run the job that ``args`` describe; returns the exit code (0 only if nothing failed)."""
+    report = RunReport(args)
+    supervisor = Supervisor()
+    try:
+        with supervisor:
+            _run(args, report, supervisor)
+    except Interrupted as interrupt:
+        report.interrupted(signal.Signals(interrupt.number).name)
+        return 128 + interrupt.number
+    except (RunFailed, TimeoutError, ConnectionError) as error:
+        report.failed(str(error))
+        return 1
+    report.finished(supervisor.peak_memory_bytes)
+    return 0
+
+
+def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
+    report.stage("starting Ray")
+    start_ray(args, supervisor.scratch)
+    supervisor.before_end(stop_ray)
+    slots = create_placement_groups(args)
+    manager = create_rollout_manager(args, slots["rollout"])
+    supervisor.before_end(lambda: _stop_engines(manager))
+    train = None if args.debug_rollout_only else create_training_models(args, slots["actor"])
+    report.stage(_starting(args))
+    starting = [manager.call("start")] + (start_training(train) if train else [])
+    engine_urls, *loaded = gather(starting)
+    loop = _make_loop(args, report, manager, train, engine_urls, first_rollout(args, loaded))
+    report.begin(loop.start_rollout_id, loop.num_rollout)
+    loop.run()
+
+
+def _make_loop(
+    args: Namespace,
+    report: RunReport,
+    manager: Child,
+    train: TrainGroup | None,
+    engine_urls: list[str],
+    start: int,
+) -> Loop:
+    if train:
+        (config,) = gather([train.ranks[0].call("parallel_config")])
+        gather([manager.call("set_parallel_config", config)])
+    if start > 0:
+        gather([manager.call("load", start - 1)])
+    (per_epoch,) = gather([manager.call("num_rollout_per_epoch")])
+    num_rollout = args.num_rollout
+    if num_rollout is None:
+        num_rollout = args.num_epoch * per_epoch
+    return Loop(
+        args=args,
+        report=report,
+        manager=manager,
+        train=train,
+        engine_urls=engine_urls,
+        start_rollout_id=start,
+        num_rollout=num_rollout,
+        num_rollout_per_epoch=per_epoch,
+    )
+
+
+def _stop_engines(manager: Child) -> None:
+    try:
+        gather([manager.call("stop")], timeout=_POLITE_SECONDS)
+    except (RunFailed, TimeoutError):
+        pass  # the supervisor ends what is left
+
+
+def _starting(args: Namespace) -> str:
+    parts = []
+    if not args.debug_train_only:
+        parts.append(f"the router and {args.rollout_num_engines} SGLang engine(s)")
+    if not args.debug_rollout_only:
+        parts.append(f"{args.world_size} Megatron train rank(s)")
+    return "starting " + " and ".join(parts)

@@ -1,0 +1,99 @@
+"""One train rank as a Ray actor: a thin shell around `slime.trainer.trainer.Trainer`."""
+
+import os
+import socket
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from slime.cluster.children import logged, redirect_output
+
+
+class TrainActor:
+    """Created once per rank; torch and Megatron are imported only in `init`."""
+
+    def __init__(self, args: Namespace, rank: int, log: str) -> None:
+        redirect_output(Path(log))
+        threads = str(args.train_threads)
+        os.environ.update({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})
+        os.environ.update({key: str(value) for key, value in (args.train_env_vars or {}).items()})
+        self.args, self.rank = args, rank
+        self._updater: Any = None
+
+    def address(self) -> tuple[str, int]:
+        """Where the ranks meet: this node's address and a port that is free now."""
+        host = ray.util.get_node_ip_address()
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return host, probe.getsockname()[1]
+
+    @logged
+    def init(self, master: tuple[str, int]) -> int:
+        """Join the other ranks and load weights; returns the first rollout to run."""
+        from slime.trainer.initialize import init
+        from slime.trainer.trainer import Trainer
+
+        init(
+            self.args,
+            rank=self.rank,
+            world_size=self.args.world_size,
+            master_addr=master[0],
+            master_port=master[1],
+        )
+        self.trainer = Trainer(self.args)
+        return self.trainer.load()
+
+    def parallel_config(self) -> dict[str, int]:
+        """This rank's place and the sizes of the parallel groups."""
+        return self.trainer.parallel_config()
+
+    @logged
+    def train(self, rollout_id: int, batches: list[Any]) -> dict[str, float]:
+        """Train on this rank's part of the rollout; metrics are the same on every rank."""
+        started = time.monotonic()
+        # A list keeps Ray from fetching the other ranks' parts as arguments.
+        data = ray.get(batches[self.trainer.parallel_config()["dp_rank"]])
+        metrics = self.trainer.train(rollout_id, data)
+        metrics["perf/train_seconds"] = time.monotonic() - started
+        return metrics
+
+    @logged
+    def update_weights(self, engine_urls: list[str], version: int) -> float:
+        """Send the weights to the engines as ``version``; returns the seconds it took."""
+        from slime.weights.tensor import TensorWeightUpdater
+
+        started = time.monotonic()
+        buckets = self.trainer.hf_weight_buckets(self.args.update_weight_buffer_size)
+        if self.rank == 0:
+            if self._updater is None:
+                self._updater = TensorWeightUpdater(engine_urls)
+            self._updater.update(buckets, version)
+        else:
+            for _ in buckets:
+                pass  # the gathering is collective
+        return time.monotonic() - started
+
+    @logged
+    def save(self, rollout_id: int) -> None:
+        """Write the checkpoint of ``rollout_id``."""
+        self.trainer.save(rollout_id)
+
+    @logged
+    def save_hf(self, path: str) -> None:
+        """Export the weights as a Hugging Face folder."""
+        self.trainer.save_hf(path)
+
+
+class TrainGroup:
+    """The ranks of one role, called together."""
+
+    def __init__(self, ranks: list[Any]) -> None:
+        self.ranks = ranks
+
+    def call(self, method: str, *args: Any) -> list[Any]:
+        """Calls in flight of ``method`` on every rank; `gather` waits for them."""
+        return [rank.call(method, *args) for rank in self.ranks]
+

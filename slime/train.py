@@ -1,0 +1,27 @@
+"""The entry point: ``./bazelw run //slime:train -- --config=FILE`` (or ``slime --config=FILE``)."""
+
+import sys
+from collections.abc import Sequence
+
+from slime.arguments import parse_args
+from slime.arguments.errors import ConfigError
+from slime.arguments.plan import build_plan, render
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check the configuration, then run the job (or only show its plan); returns the exit code."""
+    try:
+        args = parse_args(argv)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if args.dry_run:
+        print(render(build_plan(args)))
+        return 0
+    from slime.cluster.run import run  # Ray is imported only when something will run
+
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Whatever ends the driver, what it started ends too."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DRIVER = """
+import subprocess, sys, time
+from slime.cluster.supervisor import Interrupted, Supervisor
+supervisor = Supervisor()
+try:
+    with supervisor:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"],
+                                 start_new_session=True)
+        print(child.pid, supervisor.scratch, flush=True)
+        if {fail}:
+            raise ValueError("broken")
+        time.sleep({seconds})
+except Interrupted as interrupt:
+    sys.exit(128 + interrupt.number)
+"""
+
+
+def start(seconds: float = 60, fail: bool = False) -> tuple[subprocess.Popen, int, Path]:
+    code = DRIVER.format(seconds=seconds, fail=fail)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    pid, scratch = driver.stdout.readline().split()
+    return driver, int(pid), Path(scratch)
+
+
+def assert_gone(child: int, scratch: Path, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not Path(f"/proc/{child}").exists() and not scratch.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"left behind: process {child} or {scratch}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_everything(number: int) -> None:
+    driver, child, scratch = start()
+    driver.send_signal(number)
+    assert driver.wait(15) == 128 + number
+    assert_gone(child, scratch, seconds=1)
+
+
+def test_kill_9_of_the_driver_ends_everything() -> None:
+    driver, child, scratch = start()
+    driver.kill()
+    driver.wait(5)
+    assert_gone(child, scratch)
+
+
+def test_an_error_ends_everything() -> None:
+    driver, child, scratch = start(fail=True)
+    assert driver.wait(15) == 1
+    assert_gone(child, scratch, seconds=1)
+
+
+def test_a_run_that_ends_well_leaves_nothing_either() -> None:
+    driver, child, scratch = start(seconds=0.1)
+    assert driver.wait(15) == 0
+    assert_gone(child, scratch, seconds=1)
