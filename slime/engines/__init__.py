@@ -1,0 +1,1 @@
+"""Engines: launching SGLang and the router, watching them, and SGLang's CPU path."""

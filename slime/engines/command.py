@@ -1,0 +1,139 @@
+"""The command lines and the environment of engines and router, as pure functions of the resolved
+arguments.
+
+What the user passes through (`--sglang-*`, `--router-*`) always wins over what is chosen here.
+"""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+LOOPBACK = "127.0.0.1"
+_PLUGINS = Path(__file__).parent / "sglang_plugins"
+_MAX_CPU_REQUESTS = 256  # concurrent requests beyond which a CPU only adds latency
+_CPU_KV_BYTES = 2 * 1024**3
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def engine_command(args: Namespace, index: int, port: int) -> list[str]:
+    """Command of engine `index` (0-based), serving on `port` of the loopback interface."""
+    options: dict[str, Any] = {
+        "model_path": args.hf_checkpoint,
+        "dtype": args.dtype,
+        "tp_size": args.rollout_num_gpus_per_engine,
+        "random_seed": args.rollout_seed + index,
+        "log_level_http": "warning",
+    }
+    if args.device == "cpu":
+        options |= cpu_options(args)
+    else:
+        options["base_gpu_id"] = index * args.rollout_num_gpus_per_engine
+    options |= {key: value for key, value in args.sglang_server_args.items() if value is not None}
+    options |= {"host": LOOPBACK, "port": port}
+    module = "slime.engines.cpu_launch" if args.device == "cpu" else "sglang.launch_server"
+    return [sys.executable, "-m", module, *to_flags(options)]
+
+
+def cpu_options(args: Namespace) -> dict[str, Any]:
+    """What SGLang's CPU path needs, with memory bounded by the sizes of the run instead of by the
+    machine."""
+    requests = max_running_requests(args)
+    return {
+        "device": "cpu",
+        "attention_backend": "torch_native",
+        "sampling_backend": "pytorch",
+        "grammar_backend": "none",
+        "disable_cuda_graph": True,
+        "sleep_on_idle": True,  # else the idle scheduler spins and takes the core the trainer needs
+        "disable_overlap_schedule": True,
+        "max_running_requests": requests,
+        "max_total_tokens": max_total_tokens(args, requests),
+    }
+
+
+def max_running_requests(args: Namespace) -> int:
+    """Requests that one engine runs at once: its share of a rollout, at most
+    `_MAX_CPU_REQUESTS`."""
+    groups = max(args.rollout_batch_size or 1, args.over_sampling_batch_size or 0)
+    samples = groups * args.n_samples_per_prompt
+    share = -(-samples // max(args.rollout_num_engines, 1))
+    return max(8, min(share, _MAX_CPU_REQUESTS))
+
+
+def max_total_tokens(args: Namespace, requests: int) -> int:
+    """Tokens of the key/value cache: all running requests at full length, within
+    `_CPU_KV_BYTES`."""
+    model = args.hf_architecture
+    context = int(model["max_position_embeddings"])
+    longest = args.rollout_max_context_len or context
+    if args.rollout_max_prompt_len and args.rollout_max_response_len:
+        longest = min(longest, args.rollout_max_prompt_len + args.rollout_max_response_len)
+    longest = min(longest, context)
+    heads = model.get("num_key_value_heads") or model["num_attention_heads"]
+    head_dim = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
+    token_bytes = 2 * model["num_hidden_layers"] * heads * head_dim * _BYTES[args.dtype]
+    return max(context + 1, min(requests * longest, _CPU_KV_BYTES // token_bytes))
+
+
+def engine_environment(args: Namespace, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Environment of an engine: `inherited` plus threads and, on a CPU, what makes SGLang take its
+    CPU path."""
+    environment = dict(inherited)
+    if args.device == "cpu":
+        # The first entry lets SGLang's processes find our plug-in's entry point; the others are
+        # ours.
+        search_path = [str(_PLUGINS), *(entry for entry in sys.path if entry)]
+        environment |= {
+            "OMP_NUM_THREADS": str(args.engine_threads),
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "PYTHONPATH": ":".join(dict.fromkeys(search_path)),
+        }
+    return environment | {
+        # A model is a local folder; without this a missing file would be looked for on the network.
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        # The router asks for /health every second; it should not cost a generated token each time.
+        "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
+    }
+
+
+def router_command(args: Namespace, port: int, prometheus_port: int) -> list[str]:
+    """Command of the router, serving on `port` of the loopback interface."""
+    options: dict[str, Any] = {
+        # The router's own defaults notice a dead engine only after minutes.
+        "health_check_interval_secs": 1,
+        "health_failure_threshold": 1,
+        "health_success_threshold": 1,
+        "worker_startup_check_interval": 1,
+        "shutdown_grace_period_secs": 1,
+        "log_level": "warn",
+        # The samples of a prompt travel together, so prefixes are shared in one engine under any
+        # policy.
+        "policy": "round_robin",
+    }
+    options |= {key: value for key, value in args.router_args.items() if value is not None}
+    options |= {
+        "host": LOOPBACK,
+        "port": port,
+        "prometheus_host": LOOPBACK,
+        "prometheus_port": prometheus_port,
+    }
+    return [sys.executable, "-m", "sglang_router.launch_router", *to_flags(options)]
+
+
+def to_flags(options: Mapping[str, Any]) -> list[str]:
+    """`{"a_b": 1, "c": True, "d": False, "e": [1, 2]}` -> `["--a-b", "1", "--c", "--e", "1",
+    "2"]`."""
+    flags: list[str] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            flags += [flag] if value else []
+        elif isinstance(value, list | tuple):
+            flags += [flag, *map(str, value)]
+        else:
+            flags += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
+    return flags

@@ -1,0 +1,40 @@
+"""Free loopback ports.
+
+Between the choice of a port and a server's bind somebody else may take it, so whoever starts a
+server must be ready to start it again on another port when `says_port_taken` recognises the reason
+in its log.
+"""
+
+import re
+import socket
+from contextlib import ExitStack
+
+_TAKEN = re.compile(r"address already in use|errno 98\b|os error 98\b", re.IGNORECASE)
+
+
+def free_ports(count: int, host: str = "127.0.0.1", preferred: int | None = None) -> list[int]:
+    """`count` different TCP ports that were free a moment ago; the first is `preferred` if that one
+    is free."""
+    with ExitStack() as held:  # all are held until all are chosen, so none is chosen twice
+        ports = []
+        for index in range(count):
+            holder = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            if index == 0 and preferred is not None and _binds(holder, host, preferred):
+                ports.append(preferred)
+                continue
+            holder.bind((host, 0))
+            ports.append(holder.getsockname()[1])
+        return ports
+
+
+def _binds(holder: socket.socket, host: str, port: int) -> bool:
+    try:
+        holder.bind((host, port))
+    except OSError:
+        return False
+    return True
+
+
+def says_port_taken(log_text: str) -> bool:
+    """Whether a server's log says that it could not bind its port."""
+    return _TAKEN.search(log_text) is not None

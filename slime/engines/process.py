@@ -1,0 +1,101 @@
+"""One server process: started with its output in a log file, watched, and ended by pid."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor
+from pathlib import Path
+
+import psutil
+
+from slime.engines.errors import EngineDied
+
+_TAIL_BYTES = 64 * 1024
+
+
+class ServerProcess:
+    """A child in a process group of its own, which holds all that it spawns.
+
+    A terminal's Ctrl-C therefore does not reach it: the run ends its servers in its own order.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        environment: dict[str, str],
+        log: Path,
+        spawner: Executor,
+    ) -> None:
+        """Start it. `spawner` is one long-lived thread: the child is killed when the thread that
+        started it ends."""
+        self.name = name
+        self.log = log
+        self._shared_memory: set[str] = set()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        child = [sys.executable, "-m", "slime.engines.child", str(os.getpid()), *command]
+        with log.open("ab") as output:
+            self._process = spawner.submit(
+                subprocess.Popen,
+                child,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            ).result()
+        self.pid: int = self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether the server itself still runs."""
+        return self._process.poll() is None
+
+    def check(self) -> None:
+        """Raise `EngineDied` with how it ended and the end of its log, if it ended."""
+        code = self._process.poll()
+        if code is None:
+            return
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        raise EngineDied(f"{self.name} (pid {self.pid}) {how}\n{self.log_tail()}")
+
+    def log_tail(self, lines: int = 25) -> str:
+        """The last lines of the log, headed by its path."""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+            text = log.read().decode(errors="replace")
+        tail = text.splitlines()[-lines:]
+        return "\n".join([f"--- the end of {self.log}", *(f"  | {line}" for line in tail)])
+
+    def note_shared_memory(self) -> None:
+        """Remember the shared-memory files of the server: SGLang leaves some behind when it is
+        killed."""
+        try:
+            root = psutil.Process(self.pid)
+            for process in [root, *root.children(recursive=True)]:
+                maps = process.memory_maps(grouped=True)
+                self._shared_memory |= {m.path for m in maps if m.path.startswith("/dev/shm/")}
+        except psutil.Error:
+            return  # it is ending by itself
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.note_shared_memory()
+        if self.is_alive():
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self, deadline: float) -> None:
+        """Wait until `deadline` (time.monotonic()) for it to end, then kill what is left of its
+        process group."""
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # nobody is left in the group
+        self._process.wait()
+        for path in self._shared_memory:
+            Path(path.removesuffix(" (deleted)")).unlink(missing_ok=True)
