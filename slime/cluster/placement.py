@@ -8,9 +8,9 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-_READY_SECONDS = 600
-# Ranks and engines that share a GPU (--colocate) each ask for a part of its bundle.
-_TRAIN_SHARE, _ENGINE_SHARE = 0.4, 0.2
+_READY_SECONDS = 60
+# A train rank and the rollout manager may share a bundle (--colocate).
+_TRAIN_SHARE, _MANAGER_SHARE = 0.4, 0.2
 
 
 @dataclass(frozen=True)
@@ -25,26 +25,26 @@ class Slots:
     gpu_ids: list[int]
     resource: str
 
-    def options(self, index: int, share: float) -> dict[str, Any]:
-        """Ray actor options that put an actor into slot ``index``."""
-        amount = {"num_gpus": share, "num_cpus": share} if self.resource == "GPU" else {}
-        return {
-            "num_cpus": share,
-            **amount,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                placement_group=self.group,
-                placement_group_bundle_index=self.bundles[index],
-                placement_group_capture_child_tasks=False,
-            ),
-        }
-
     def train_options(self, rank: int) -> dict[str, Any]:
-        """Options of train rank ``rank``."""
-        return self.options(rank, _TRAIN_SHARE)
+        """Ray actor options of train rank ``rank``."""
+        gpus = {"num_gpus": _TRAIN_SHARE} if self.resource == "GPU" else {}
+        return {"num_cpus": _TRAIN_SHARE, **gpus, "scheduling_strategy": self._in_bundle(rank)}
 
-    def engine_options(self, index: int) -> dict[str, Any]:
-        """Options of the host of the engine whose first slot is ``index``."""
-        return self.options(index, _ENGINE_SHARE)
+    def manager_options(self) -> dict[str, Any]:
+        """Ray actor options of the rollout manager: beside the first engine, without a GPU itself.
+
+        The engines are its children and get their devices by ``gpu_ids``.
+        """
+        if not self.bundles:
+            return {"num_cpus": 0}
+        return {"num_cpus": _MANAGER_SHARE, "scheduling_strategy": self._in_bundle(0)}
+
+    def _in_bundle(self, index: int) -> PlacementGroupSchedulingStrategy:
+        return PlacementGroupSchedulingStrategy(
+            placement_group=self.group,
+            placement_group_bundle_index=self.bundles[index],
+            placement_group_capture_child_tasks=False,
+        )
 
 
 def create_placement_groups(args: Namespace) -> dict[str, Slots]:
@@ -61,7 +61,7 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
     total = max(train, rollout) if args.colocate else train + rollout
     bundle = {"GPU": 1, "CPU": 1} if resource == "GPU" else {"CPU": 1}
     group = placement_group([bundle] * total, strategy="PACK")
-    ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS if args.ray_address else 60)
+    ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS)
     if not ready:
         raise TimeoutError(
             f"the run needs {total} slots of {bundle}, the cluster has {ray.cluster_resources()}; "
@@ -89,11 +89,13 @@ def _ordered_bundles(
     def where() -> tuple[str, int]:
         return ray.util.get_node_ip_address(), int(ray.get_gpu_ids()[0])
 
-    places = ray.get([
-        where.options(
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)
-        ).remote()
-        for index in range(total)
-    ])
+    places = ray.get(
+        [
+            where.options(
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index)
+            ).remote()
+            for index in range(total)
+        ]
+    )
     order = sorted(range(total), key=lambda index: places[index])
     return [(index, places[index][1]) for index in order]

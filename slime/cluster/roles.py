@@ -15,12 +15,14 @@ from slime.cluster.train_actor import TrainActor, TrainGroup
 def create_rollout_manager(args: Namespace, slots: Slots) -> Child:
     """The rollout manager, on the node of its first engine slot; not yet started."""
     log = _log(args, "rollout_manager")
-    options = slots.engine_options(0) if slots.bundles else {"num_cpus": 0}
+    options = slots.manager_options()
     handle = ray.remote(RolloutManager).options(**options).remote(args, str(log), slots.gpu_ids)
     return Child("rollout manager", handle, log)
 
 
-def create_training_models(args: Namespace, slots: Slots, actor_cls: type | None = None) -> TrainGroup:
+def create_training_models(
+    args: Namespace, slots: Slots, actor_cls: type | None = None
+) -> TrainGroup:
     """One actor per train rank; not yet initialised."""
     remote = ray.remote(actor_cls or TrainActor)
     ranks = []

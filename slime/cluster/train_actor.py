@@ -96,4 +96,3 @@ class TrainGroup:
     def call(self, method: str, *args: Any) -> list[Any]:
         """Calls in flight of ``method`` on every rank; `gather` waits for them."""
         return [rank.call(method, *args) for rank in self.ranks]
-

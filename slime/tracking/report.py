@@ -88,7 +88,9 @@ class RunReport:
     def interrupted(self, signal_name: str) -> None:
         """The run was told to stop."""
         self._close()
-        self._say(f"\nstopped by {signal_name} after {self._elapsed():.0f} s. {self._how_to_resume()}")
+        self._say(
+            f"\nstopped by {signal_name} after {self._elapsed():.0f} s. {self._how_to_resume()}"
+        )
 
     def failed(self, cause: str) -> None:
         """The run failed because of ``cause``."""

@@ -16,7 +16,9 @@ from slime.cluster.periodic import should_run_periodic_action
         (100, None, 1, [0]),
     ],
 )
-def test_due(interval: int | None, per_epoch: int | None, total: int | None, due: list[int]) -> None:
+def test_due(
+    interval: int | None, per_epoch: int | None, total: int | None, due: list[int]
+) -> None:
     rollouts = range(total or 6)
     found = [i for i in rollouts if should_run_periodic_action(i, interval, per_epoch, total)]
     assert found == due

@@ -118,6 +118,8 @@ def test_shared_memory_left_behind_is_removed(run_id: str) -> None:
 
 
 def test_memory_counts_what_a_process_holds(run_id: str) -> None:
-    hog = start("b = bytearray(64 << 20); print(1, flush=True); import time; time.sleep(60)", run_id)
+    hog = start(
+        "b = bytearray(64 << 20); print(1, flush=True); import time; time.sleep(60)", run_id
+    )
     hog.stdout.readline()
     assert 64 << 20 < RunProcesses(run_id).memory_bytes() < 96 << 20

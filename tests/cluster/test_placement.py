@@ -1,0 +1,64 @@
+"""Slots of the two roles in a real local Ray."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from slime.cluster.placement import create_placement_groups
+
+
+def args(**changed: object) -> Namespace:
+    values = {
+        "device": "cpu",
+        "debug_rollout_only": False,
+        "debug_train_only": False,
+        "colocate": False,
+        "world_size": 2,
+        "rollout_num_gpus": 1,
+        "ray_address": None,
+    }
+    return Namespace(**{**values, **changed})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray() -> Iterator[None]:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
+    ray.init(address="local", num_cpus=3, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("changed", "actor", "rollout"),
+    [
+        ({}, [0, 1], [2]),
+        ({"colocate": True}, [0, 1], [0]),
+        ({"debug_rollout_only": True}, [], [0]),
+        ({"debug_train_only": True}, [0, 1], []),
+    ],
+)
+def test_slots(changed: dict, actor: list[int], rollout: list[int]) -> None:
+    slots = create_placement_groups(args(**changed))
+    try:
+        assert (slots["actor"].bundles, slots["rollout"].bundles) == (actor, rollout)
+        handle = ray.remote(Probe).options(**slots["rollout"].manager_options()).remote()
+        assert ray.get(handle.alive.remote())
+        for rank in range(len(actor)):
+            handle = ray.remote(Probe).options(**slots["actor"].train_options(rank)).remote()
+            assert ray.get(handle.alive.remote())
+    finally:
+        ray.util.remove_placement_group(slots["actor"].group)
+
+
+def test_a_cluster_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slime.cluster.placement._READY_SECONDS", 1)
+    with pytest.raises(TimeoutError, match="needs 9 slots.*--actor-num-gpus-per-node"):
+        create_placement_groups(args(world_size=8))
+
+
+class Probe:
+    def alive(self) -> bool:
+        return True

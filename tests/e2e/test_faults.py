@@ -1,0 +1,79 @@
+"""Parts of a run are killed, or it is told to stop: it ends in time, with the cause, and leaves nothing."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.conftest import Job, shared_memory, temporary_folders
+
+
+def assert_nothing_left(job: Job, before: set[str]) -> None:
+    assert job.processes() == {}
+    assert shared_memory() <= before
+    assert temporary_folders() <= FOLDERS_BEFORE
+
+
+FOLDERS_BEFORE = temporary_folders()
+
+
+@pytest.mark.parametrize(
+    ("victim", "said"),
+    [
+        pytest.param("sglang::scheduler", "engine", id="engine"),
+        pytest.param("ray::TrainActor", "train rank 1 died", id="train-rank"),
+        pytest.param("ray::RolloutManager", "rollout manager died", id="rollout-manager"),
+    ],
+)
+def test_a_killed_part_ends_the_run_with_the_cause(
+    start_job: Callable[..., Job], victim: str, said: str
+) -> None:
+    before = shared_memory()
+    job = start_job("--num-rollout=1000", "--actor-num-gpus-per-node=2")
+    job.wait_for_line("rollout 2/")
+    pids = [pid for pid, command in job.processes().items() if victim in command]
+    os.kill(max(pids), signal.SIGKILL)
+    started = time.monotonic()
+    assert job.wait(60) == 1, job.text
+    assert time.monotonic() - started < 60
+    assert "the run failed" in job.text
+    assert said in job.text
+    assert_nothing_left(job, before)
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        pytest.param("starting Ray", signal.SIGINT, id="ctrl-c-at-the-start"),
+        pytest.param("starting the router", signal.SIGTERM, id="sigterm-while-engines-start"),
+        pytest.param("rollout 2/", signal.SIGINT, id="ctrl-c-in-mid-run"),
+    ],
+)
+def test_a_signal_leaves_nothing_within_15_seconds(
+    start_job: Callable[..., Job], line: str, number: int
+) -> None:
+    before = shared_memory()
+    job = start_job("--num-rollout=1000", "--save-interval=1")
+    job.wait_for_line(line)
+    time.sleep(1.0)
+    started = time.monotonic()
+    job.process.send_signal(number)
+    assert job.wait(30) == 128 + number, job.text
+    assert time.monotonic() - started < 15
+    assert "stopped by" in job.text
+    if line.startswith("rollout"):
+        assert "--load" in job.text
+    assert_nothing_left(job, before)
+
+
+def test_kill_9_of_the_driver_leaves_nothing(start_job: Callable[..., Job]) -> None:
+    before = shared_memory()
+    job = start_job("--num-rollout=1000")
+    job.wait_for_line("rollout 1/")
+    job.process.kill()
+    deadline = time.monotonic() + 15
+    while job.processes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert_nothing_left(job, before)

@@ -1,0 +1,72 @@
+"""The real loop on the real parts: Ray, router, SGLang, Megatron, weight updates, checkpoint, export."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.e2e.conftest import Job
+
+SHORT = ("--num-rollout=2", "--eval-interval=2")
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(("--actor-num-gpus-per-node=2",), id="dp2"),
+        pytest.param(("--actor-num-gpus-per-node=2", "--tensor-model-parallel-size=2"), id="tp2"),
+    ],
+)
+def test_two_rollouts(start_job: Callable[..., Job], layout: tuple[str, ...]) -> None:
+    job = start_job(*SHORT, *layout)
+    assert job.wait() == 0, job.text
+
+    rollouts = job.metrics("rollout")
+    assert [record["step"] for record in rollouts] == [0, 1]
+    for step, record in enumerate(rollouts):
+        # Made by the version that the trainer had just sent: on-policy to the token.
+        assert record["rollout/weight_version_min"] == step
+        assert record["rollout/weight_version_max"] == step
+        # The engines compute with the trainer's very weights.
+        assert record["train/train_rollout_logprob_abs_diff"] < 1e-4
+        assert record["train/grad_norm"] > 0
+    assert [record["step"] for record in job.metrics("eval")] == [0, 2]
+    assert "finished 2 rollouts" in job.text
+
+    export = job.run_dir / "hf"
+    model = AutoModelForCausalLM.from_pretrained(export, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(export)
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "reverse abcd="}],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    )
+    answer = model.generate(**prompt, max_new_tokens=8, do_sample=False)
+    assert answer.shape[1] > prompt["input_ids"].shape[1]
+    assert (job.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "1"
+    assert (job.run_dir / "config.yaml").exists()
+    assert not job.processes()
+
+
+def test_replay_reaches_the_same_weights(start_job: Callable[..., Job], tmp_path: Path) -> None:
+    dump = tmp_path / "dump" / "{rollout_id}"
+    generate = start_job(
+        "--num-rollout=2", "--debug-rollout-only", f"--save-debug-rollout-data={dump}"
+    )
+    assert generate.wait() == 0, generate.text
+    weights = []
+    for _ in range(2):
+        replay = start_job(
+            "--num-rollout=2", "--debug-train-only", f"--load-debug-rollout-data={dump}"
+        )
+        assert replay.wait() == 0, replay.text
+        (shard,) = (replay.run_dir / "hf").glob("*.safetensors")
+        weights.append(load_file(shard))
+        assert not (replay.run_dir / "logs" / "router.log").exists()
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
