@@ -1,12 +1,12 @@
 """The import paths users of slime code against, and the rooms that really hold the code.
 
-One table, `PUBLISHED`, maps each published module to its room. A string entry means that the published
-module *is* the room's module (one object under two names, so isinstance, pickling and monkey-patching see
-one thing). A mapping entry gathers names from several modules; each name is imported when it is asked for,
-so `slime.utils.misc.load_function` never pulls in torch.
+One table, `PUBLISHED`, maps each published module to its room. A string entry means that the
+published module *is* the room's module (one object under two names, so isinstance, pickling and
+monkey-patching see one thing). A mapping entry gathers names from several modules; each name is
+imported when it is asked for, so `slime.utils.misc.load_function` never pulls in torch.
 
-`import slime` installs a finder for these names and does nothing else. Published modules whose real path is
-the published one (`slime.agent.*`, `slime.rollout.sglang_rollout`, ...) need no entry.
+`import slime` installs a finder for these names and does nothing else. Published modules whose real
+path is the published one (`slime.agent.*`, `slime.rollout.sglang_rollout`, ...) need no entry.
 """
 
 import importlib
@@ -154,7 +154,8 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.observability.train_metric_utils": "slime.trainer.metrics",
 }
 
-# Parents of published modules that are directories of this repository; every other parent is synthetic.
+# Parents of published modules that are directories of this repository; every other parent is
+# synthetic.
 _REAL_PACKAGES = frozenset({"slime", "slime.rollout", "slime.agent"})
 
 
@@ -201,7 +202,9 @@ class _AliasLoader(Loader):
 
 
 class _GatheringModule(ModuleType):
-    """A published module (or package) whose names live in several modules, each imported on first use."""
+    """A published module (or package) whose names live in several modules, each imported on first
+    use.
+    """
 
     def __init__(self, name: str, sources: Mapping[str, str]) -> None:
         super().__init__(name, f"Published names of {name}; the code lives in its rooms.")
@@ -230,7 +233,9 @@ class _GatheringLoader(Loader):
 
 
 class PublishedPathFinder(MetaPathFinder):
-    """Finds published modules and the synthetic packages above them; every other import is untouched."""
+    """Finds published modules and the synthetic packages above them; every other import is
+    untouched.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

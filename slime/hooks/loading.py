@@ -8,8 +8,8 @@ def load_function(path: str) -> Any:
     """The object at `path`: `package.module.name`, or `package.module.Class.name`.
 
     Raises:
-        ImportError: No prefix of `path` is a module, or the name is not in it. An error raised while the
-            module itself is being imported comes through unchanged.
+        ImportError: No prefix of `path` is a module, or the name is not in it. An error raised
+            while the module itself is being imported comes through unchanged.
     """
     parts = path.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):

@@ -74,7 +74,8 @@ def _old_mask(sample: "Sample") -> list[int]:
         return [1] * sample.response_length
     if len(sample.loss_mask) != sample.response_length:
         raise ValueError(
-            f"loss_mask has {len(sample.loss_mask)} entries for {sample.response_length} response tokens"
+            f"loss_mask has {len(sample.loss_mask)} entries for {sample.response_length} response "
+            "tokens"
         )
     return list(sample.loss_mask)
 
@@ -82,7 +83,9 @@ def _old_mask(sample: "Sample") -> list[int]:
 def _extended_log_probs(
     sample: "Sample", num_new: int, log_probs: list[float] | None, trainable: bool
 ) -> list[float] | None:
-    """Old and new log-probs; tokens that are not trained get 0.0, which the mask keeps out of everything."""
+    """Old and new log-probs; tokens that are not trained get 0.0, which the mask keeps out of
+    everything.
+    """
     old = sample.rollout_log_probs
     if log_probs is None and (old is None or not trainable):
         return None if old is None else [*old, *([0.0] * num_new)]
@@ -126,7 +129,9 @@ def _extended_top_p(
 def _extended_experts(
     sample: "Sample", args: Any, num_tokens: int, meta_info: dict[str, Any]
 ) -> list[list[int]] | np.ndarray | None:
-    """Routed experts of all tokens but the last. A call reports the whole sequence, so the newest report wins."""
+    """Routed experts of all tokens but the last. A call reports the whole sequence, so the newest
+    report wins.
+    """
     flat = decode_int32_meta_array(meta_info, _ROUTED_EXPERTS)
     if flat is not None:
         shape = (num_tokens - 1, int(args.num_layers), int(args.moe_router_topk))

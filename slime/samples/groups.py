@@ -1,7 +1,7 @@
 """Groups by identity: which samples belong to one prompt, and which to one rollout.
 
-Never by position and never by a fixed size: a rollout may fan out into several samples, and a group may come
-short. Everything that normalises, counts or schedules by group uses these functions.
+Never by position and never by a fixed size: a rollout may fan out into several samples, and a group
+may come short. Everything that normalises, counts or schedules by group uses these functions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,8 +20,8 @@ def group_identity(sample: Sample) -> int:
     """
     if sample.group_index is None:
         raise ValueError(
-            f"sample {sample.index} has no group_index: set it (samples of one prompt share it), or pass "
-            "--disable-rewards-normalization"
+            f"sample {sample.index} has no group_index: set it (samples of one prompt share it), or "
+            "pass --disable-rewards-normalization"
         )
     return sample.group_index
 
@@ -29,7 +29,8 @@ def group_identity(sample: Sample) -> int:
 def rollout_identities(samples: Sequence[Sample]) -> list[int]:
     """A dense id (0, 1, ...) per sample, in order of appearance; samples of one rollout share it.
 
-    The identity is `rollout_id`, else `index`, else the position (each sample is a rollout of its own).
+    The identity is `rollout_id`, else `index`, else the position (each sample is a rollout of its
+    own).
     """
     dense: dict[tuple[str, int], int] = {}
     result = []

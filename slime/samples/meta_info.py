@@ -11,7 +11,9 @@ Span = tuple[str, int, int]
 
 
 def output_tokens_and_log_probs(meta_info: dict[str, Any]) -> tuple[list[int], list[float]] | None:
-    """Token ids and log-probs of `output_token_logprobs` ([[logprob, id, text], ...]); None when absent."""
+    """Token ids and log-probs of `output_token_logprobs` ([[logprob, id, text], ...]); None when
+    absent.
+    """
     entries = meta_info.get("output_token_logprobs")
     if entries is None:
         return None
@@ -29,8 +31,8 @@ def finish_type(meta_info: dict[str, Any]) -> str | None:
 def weight_version_spans(meta_info: dict[str, Any], num_output_tokens: int) -> list[Span]:
     """Which weight version made which output tokens, in order and without empty spans.
 
-    `weight_versions` (an update arrived while the response was being made) wins over `weight_version`,
-    which then stands for all `num_output_tokens` tokens.
+    `weight_versions` (an update arrived while the response was being made) wins over
+    `weight_version`, which then stands for all `num_output_tokens` tokens.
     """
     if spans := meta_info.get("weight_versions"):
         read = [(str(span["version"]), int(span["start"]), int(span["end"])) for span in spans]

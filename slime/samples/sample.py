@@ -1,8 +1,9 @@
 """`Sample`: one prompt with one response and everything that is known about it.
 
-The per-token fields are aligned with the response: `loss_mask`, `rollout_log_probs` and the top-p spans have
-one entry per response token, `rollout_routed_experts` has one row per token but the last of prompt + response.
-`append_response_tokens` keeps them so; `check_alignment` says what is wrong where other code wrote them.
+The per-token fields are aligned with the response: `loss_mask`, `rollout_log_probs` and the top-p
+spans have one entry per response token, `rollout_routed_experts` has one row per token but the last
+of prompt + response. `append_response_tokens` keeps them so; `check_alignment` says what is wrong
+where other code wrote them.
 """
 
 import dataclasses
@@ -21,7 +22,9 @@ from slime.samples.meta_info import (
 )
 
 RolloutBatch = dict[str, Any]
-"""Per-sample lists of one DP rank (tokens, loss_masks, rewards, ...), see `slime.data.train_batch`."""
+"""Per-sample lists of one DP rank (tokens, loss_masks, rewards, ...), see
+`slime.data.train_batch`.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class SpecInfo:
 
 @dataclass
 class PrefixCacheInfo:
-    """Prompt tokens an engine found in its prefix cache, summed over the calls that made a sample."""
+    """Prompt tokens an engine found in its prefix cache, summed over the calls that made a
+    sample.
+    """
 
     cached_tokens: int = 0
     total_prompt_tokens: int = 0
@@ -87,9 +92,10 @@ _STATUS_OF_FINISH = {
 class Sample:
     """One response to one prompt.
 
-    Identity: samples of one prompt share `group_index`; samples of one trajectory (a rollout that fans out into
-    several samples) share `rollout_id`; `index` is unique over the run. `tokens` is prompt + response,
-    `response_length` counts the response's tokens.
+    Identity: samples of one prompt share `group_index`; samples of one trajectory (a rollout that
+        fans out into
+    several samples) share `rollout_id`; `index` is unique over the run. `tokens` is prompt +
+    response, `response_length` counts the response's tokens.
     """
 
     Status = Status
@@ -127,10 +133,14 @@ class Sample:
     spec_info: SpecInfo = field(default_factory=SpecInfo)
     prefix_cache_info: PrefixCacheInfo = field(default_factory=PrefixCacheInfo)
     weight_version_spans: list[Span] = field(default_factory=list)
-    """(version, start, end) over the response's tokens; tokens of an environment belong to no span."""
+    """(version, start, end) over the response's tokens; tokens of an environment belong to no
+    span.
+    """
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, and every other attribute set on the sample, as plain values (arrays stay arrays)."""
+        """Every field, and every other attribute set on the sample, as plain values (arrays stay
+        arrays).
+        """
         data = dict(vars(self))
         data["status"] = self.status.value
         data["spec_info"] = dataclasses.asdict(self.spec_info)
@@ -140,7 +150,9 @@ class Sample:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Sample":
-        """The inverse of `to_dict`; unknown keys become attributes, so they survive the round trip."""
+        """The inverse of `to_dict`; unknown keys become attributes, so they survive the round
+        trip.
+        """
         values = dict(data)
         values["status"] = Status(values.get("status", Status.PENDING))
         if isinstance(values.get("spec_info"), dict):
@@ -166,14 +178,14 @@ class Sample:
         if isinstance(self.reward, dict):
             if key not in self.reward:
                 raise ValueError(
-                    f"--reward-key = {key!r}: the reward of sample {self.index} is a dict; name one of its "
-                    f"keys: {'/'.join(map(str, self.reward))}"
+                    f"--reward-key = {key!r}: the reward of sample {self.index} is a dict; "
+                    f"name one of its keys: {'/'.join(map(str, self.reward))}"
                 )
             return self.reward[key]
         if key is not None:
             raise ValueError(
-                f"--reward-key = {key!r}: the reward of sample {self.index} is {self.reward!r}, no dict; "
-                "leave the option out"
+                f"--reward-key = {key!r}: the reward of sample {self.index} is {self.reward!r}, "
+                "no dict; leave the option out"
             )
         return self.reward  # type: ignore[return-value]  # None until it is graded
 
@@ -183,7 +195,9 @@ class Sample:
         return self.response_length if self.loss_mask is None else int(sum(self.loss_mask))
 
     def check_alignment(self) -> None:
-        """Raise ValueError naming the field and both lengths when a per-token field is out of step."""
+        """Raise ValueError naming the field and both lengths when a per-token field is out of
+        step.
+        """
         alignment.check(self)
 
     def append_response_tokens(
@@ -200,18 +214,20 @@ class Sample:
         """Append tokens to the response and keep every per-token field aligned.
 
         Args:
-            args: Resolved arguments; read only for the shape of routed experts (num_layers, moe_router_topk).
+            args: Resolved arguments; read only for the shape of routed experts (num_layers,
+                moe_router_topk).
             tokens: The tokens; taken from `meta_info["output_token_logprobs"]` when left out.
             log_probs: One per token; taken from `meta_info` as well.
             trainable: False for tokens of an environment or a tool: loss mask 0, log-prob 0.
             meta_info: The engine's report of the call that made the tokens.
             text: Appended to `response`.
-            update_terminal_info: Also take status, weight versions and counters from `meta_info`; a caller that
-                streams does so only with the last piece.
+            update_terminal_info: Also take status, weight versions and counters from `meta_info`; a
+                caller that streams does so only with the last piece.
 
         Raises:
-            ValueError: The lengths disagree, the ids contradict `meta_info`, or trainable tokens come without
-                log-probs although the earlier ones have them. The sample is unchanged then.
+            ValueError: The lengths disagree, the ids contradict `meta_info`, or trainable tokens
+                come without log-probs although the earlier ones have them. The sample is unchanged
+                then.
         """
         meta_info = meta_info or {}
         new_tokens, new_log_probs = _resolve_new_tokens(tokens, log_probs, meta_info)
@@ -225,7 +241,8 @@ class Sample:
 
     def _record_call(self, meta_info: dict[str, Any], num_new_tokens: int) -> None:
         """Take weight versions and counters from the report of a finished call."""
-        # A caller that streams hands in the report of the whole call with the last piece of its tokens.
+        # A caller that streams hands in the report of the whole call with the last piece of its
+        # tokens.
         num_call_tokens = max(num_new_tokens, int(meta_info.get("completion_tokens", 0)))
         call_start = self.response_length - min(num_call_tokens, self.response_length)
         for version, start, end in weight_version_spans(meta_info, num_call_tokens):
