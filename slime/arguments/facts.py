@@ -1,0 +1,126 @@
+"""What the machine and the disk say: gathered once, so that resolution is a pure function of options and facts."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from slime.arguments.device import detect_device
+from slime.arguments.errors import Problem
+from slime.arguments.eval_datasets import entries_of_prompt_data, read_eval_config
+from slime.arguments.flag import Flag
+from slime.arguments.labels import is_label, label_path
+from slime.arguments.model_config import read_model_config
+from slime.arguments.raw import RawArguments, user_path
+from slime.arguments.registry import all_flags
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything outside the options that the resolved arguments depend on.
+
+    Attributes:
+        device: `cpu` or `cuda`, for `--device auto`.
+        cores: CPU cores that this process may use.
+        directory: Where relative paths start.
+        now: Time of the start, for the name of the run.
+        paths: A path as given -> the absolute path.
+        hf_config: The parsed config.json of --hf-checkpoint, if it could be read.
+        eval_entries: Evaluation data sets as given, with absolute paths.
+        eval_defaults: Their common settings.
+        num_prompts: Prompts in --prompt-data, if they could be counted.
+    """
+
+    device: str = "cpu"
+    cores: int = 1
+    directory: str = "/"
+    now: str = ""
+    paths: Mapping[str, str] = field(default_factory=dict)
+    hf_config: dict[str, Any] | None = None
+    eval_entries: tuple[Any, ...] = ()
+    eval_defaults: Any = field(default_factory=dict)
+    num_prompts: int | None = None
+
+
+def gather_facts(
+    raw: RawArguments, num_prompts: int | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[Facts, list[Problem]]:
+    """Look at the machine and the files the options name. Returns what was found and what could not be."""
+    environment = os.environ if environment is None else environment
+    paths, problems = _absolute_paths(raw, environment)
+    entries, defaults, eval_problems = _eval_entries(raw, paths, environment)
+    facts = Facts(
+        device=detect_device(environment),
+        cores=len(os.sched_getaffinity(0)),
+        directory=str(user_path("", environment)),
+        now=datetime.now().strftime("%Y%m%d-%H%M%S"),
+        paths=paths,
+        hf_config=_hf_config(raw, paths),
+        eval_entries=tuple(entries),
+        eval_defaults=defaults,
+        num_prompts=num_prompts,
+    )
+    return facts, problems + eval_problems
+
+
+def absolute_path(value: str, environment: Mapping[str, str]) -> str | None:
+    """A path or label as an absolute path; None for a label that is not built."""
+    base, slice_mark, span = value.partition("@[")
+    if is_label(base):
+        found = label_path(base, environment)
+        return None if found is None else str(found) + slice_mark + span
+    return os.path.normpath(user_path(value, environment))
+
+
+def _absolute_paths(
+    raw: RawArguments, environment: Mapping[str, str]
+) -> tuple[dict[str, str], list[Problem]]:
+    paths: dict[str, str] = {}
+    problems: list[Problem] = []
+    for flag in all_flags():
+        for value in _path_values(flag, raw.values[flag.dest]):
+            path = absolute_path(value, environment)
+            if path is None:
+                problems.append(unbuilt_label(flag.name, value))
+            paths[value] = path or value
+    return paths, problems
+
+
+def unbuilt_label(option: str, label: str) -> Problem:
+    """The problem of a label whose target has not been built."""
+    target = label.partition("@[")[0]
+    return Problem(option, label, "this Bazel target is not built", f"build it first: ./bazelw build {target}")
+
+
+def _path_values(flag: Flag, value: Any) -> list[str]:
+    if not flag.path or value is None:
+        return []
+    if flag.dest == "eval_prompt_data":
+        return [entry["path"] for entry in entries_of_prompt_data(value)]
+    return [value]
+
+
+def _hf_config(raw: RawArguments, paths: Mapping[str, str]) -> dict[str, Any] | None:
+    given = raw.values["hf_checkpoint"]
+    try:
+        return read_model_config(Path(paths[given])) if given else None
+    except (OSError, ValueError):
+        return None  # check_model says what is wrong with it
+
+
+def _eval_entries(
+    raw: RawArguments, paths: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[list[Any], Any, list[Problem]]:
+    if raw.values["eval_config"] is not None:
+        entries, defaults, problems = read_eval_config(Path(paths[raw.values["eval_config"]]))
+        for number, entry in enumerate(entries):
+            if isinstance(entry, dict) and isinstance(entry.get("path"), str):
+                path = absolute_path(entry["path"], environment)
+                if path is None:
+                    problems.append(unbuilt_label("--eval-config", entry["path"]))
+                entries[number] = {**entry, "path": path or entry["path"]}
+        return entries, defaults, problems
+    entries = entries_of_prompt_data(raw.values["eval_prompt_data"] or [])
+    return [{**entry, "path": paths[entry["path"]]} for entry in entries], {}, []

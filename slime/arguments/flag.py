@@ -1,0 +1,135 @@
+"""What one option is: its name, type, default and help. Command line and YAML share this description."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TRUE_WORDS = ("true", "yes", "on", "1")
+FALSE_WORDS = ("false", "no", "off", "0")
+
+
+def json_value(text: str) -> Any:
+    """The type of options that hold JSON."""
+    return json.loads(text)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One option.
+
+    Attributes:
+        name: As on the command line, with its dashes.
+        kind: `int`, `float`, `str`, `bool` or `json_value`.
+        default: The published default.
+        help: One sentence.
+        choices: The allowed values; empty allows all.
+        nargs: None for one value, "+" or "*" for a list, "append" for a flag that may be given several times.
+        target: The attribute in the arguments, where it is not the name with underscores.
+        negates: The flag switches its attribute off (`--disable-...`).
+        path: The value is a path (or a list of paths): made absolute, may be a Bazel label `//pkg:name`.
+    """
+
+    name: str
+    kind: Callable[..., Any]
+    default: Any = None
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    nargs: str | None = None
+    target: str | None = None
+    negates: bool = False
+    path: bool = False
+
+    @property
+    def key(self) -> str:
+        """The flag's own name with underscores: the YAML key that matches the flag."""
+        return self.name.lstrip("-").replace("-", "_")
+
+    @property
+    def dest(self) -> str:
+        """The attribute of the resolved arguments."""
+        return self.target or self.key
+
+
+@dataclass(frozen=True)
+class FlagGroup:
+    """The options of one topic: a section of `--help` and a mapping in YAML."""
+
+    name: str
+    title: str
+    flags: tuple[Flag, ...]
+
+
+def switch(name: str, help: str) -> Flag:
+    """A flag that is off unless given."""
+    return Flag(name, bool, False, help)
+
+
+def toggle(name: str, help: str) -> Flag:
+    """A flag with a `--no-` form; None (decided by other options) when neither is given."""
+    return Flag(name, bool, None, help)
+
+
+def negative(name: str, target: str, help: str) -> Flag:
+    """A flag that switches `target`, which is on by default, off."""
+    return Flag(name, bool, True, help, target=target, negates=True)
+
+
+class WrongValueError(ValueError):
+    """A value does not fit its flag; the text says what was expected."""
+
+
+def convert_text(flag: Flag, words: Sequence[str]) -> Any:
+    """The value of command-line words (or of an interpolated YAML scalar). Raises WrongValueError."""
+    if flag.nargs is not None:
+        return [_check_choice(flag, _scalar_from_text(flag, word)) for word in words]
+    return _check_choice(flag, _scalar_from_text(flag, words[0]))
+
+
+def convert_yaml(flag: Flag, value: Any) -> Any:
+    """The value of a YAML node that is already a Python object. Raises WrongValueError."""
+    if value is None:
+        return None
+    if flag.nargs is not None:
+        items = value if isinstance(value, list) else [value]
+        return [_check_choice(flag, _scalar_from_yaml(flag, item)) for item in items]
+    return _check_choice(flag, _scalar_from_yaml(flag, value))
+
+
+def expected(flag: Flag) -> str:
+    """What a value of this flag must be, in words."""
+    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    one = names.get(flag.kind, "JSON") if not flag.choices else "one of " + ", ".join(flag.choices)  # type: ignore[call-overload]
+    return one if flag.nargs is None else f"a list, each item {one}"
+
+
+def _check_choice(flag: Flag, value: Any) -> Any:
+    if flag.choices and value not in flag.choices:
+        raise WrongValueError(f"expected {expected(flag)}")
+    return value
+
+
+def _scalar_from_text(flag: Flag, text: str) -> Any:
+    if flag.kind is bool:
+        word = text.lower()
+        if word not in TRUE_WORDS + FALSE_WORDS:
+            raise WrongValueError(f"expected {expected(flag)}")
+        return word in TRUE_WORDS
+    try:
+        return flag.kind(text)
+    except ValueError as error:
+        raise WrongValueError(f"expected {expected(flag)}") from error
+
+
+def _scalar_from_yaml(flag: Flag, value: Any) -> Any:
+    if flag.kind is json_value:
+        return json_value(value) if isinstance(value, str) else value
+    if flag.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if flag.kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-4 as a text
+        return _scalar_from_text(flag, value)
+    if flag.kind is int and isinstance(value, float) and value.is_integer():  # 1.0e6 meant as a count
+        return int(value)
+    if type(value) is not flag.kind:
+        raise WrongValueError(f"expected {expected(flag)}")
+    return value

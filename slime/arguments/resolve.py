@@ -1,0 +1,178 @@
+"""From what was given to what is run: one pure function of the raw arguments and the facts.
+
+It derives, it never judges: `validate.py` looks at what comes out. So it must not fail on senseless values.
+"""
+
+from argparse import Namespace
+from copy import deepcopy
+from pathlib import PurePath
+from typing import Any
+
+from slime.arguments.errors import ConfigError
+from slime.arguments.eval_datasets import build_eval_dataset_configs
+from slime.arguments.facts import Facts
+from slime.arguments.raw import RawArguments
+from slime.arguments.registry import all_flags
+from slime.arguments.resolve_model import resolve_model, resolve_precision
+
+
+def resolve(raw: RawArguments, facts: Facts) -> Namespace:
+    """The arguments of the run. Neither `raw` nor `facts` is changed."""
+    args = Namespace(**deepcopy(raw.values))
+    args.raw_options = {dest: deepcopy(value_of(raw, dest)) for dest in raw.origins}
+    if args.device == "auto":
+        args.device = facts.device
+    _resolve_paths(args, facts)
+    _resolve_run(args, facts)
+    _resolve_debug(args)
+    _resolve_cluster(args, raw)
+    resolve_precision(args)
+    resolve_model(args, raw, facts)
+    _resolve_batches(args, facts)
+    _resolve_lengths(args)
+    _resolve_algorithm(args)
+    _resolve_evaluation(args, facts)
+    _resolve_engines(args)
+    return args
+
+
+def value_of(raw: RawArguments, dest: str) -> Any:
+    """A raw value by the key of `raw.origins`; `sglang_server_args.x` looks into the dict."""
+    outer, _, inner = dest.partition(".")
+    return raw.values[outer][inner] if inner else raw.values[outer]
+
+
+def _resolve_paths(args: Namespace, facts: Facts) -> None:
+    for flag in all_flags():
+        value = getattr(args, flag.dest)
+        if flag.path and isinstance(value, str):
+            setattr(args, flag.dest, facts.paths.get(value, value))
+
+
+def _resolve_run(args: Namespace, facts: Facts) -> None:
+    if args.run_name is None:
+        if args.run_dir is not None:
+            args.run_name = PurePath(args.run_dir).name
+        else:
+            args.run_name = f"{_name_of_config(args.config)}-{facts.now}"
+    if args.run_dir is None:
+        args.run_dir = str(PurePath(facts.directory, "runs", args.run_name))
+    for flag in all_flags():
+        value = getattr(args, flag.dest)
+        if flag.path and isinstance(value, str) and flag.dest != "run_dir":
+            setattr(args, flag.dest, value.replace("{run_dir}", args.run_dir))
+    if args.save is None and not args.debug_rollout_only:
+        args.save = str(PurePath(args.run_dir, "checkpoints"))
+    if args.save_hf is None and not args.debug_rollout_only and args.device == "cpu":
+        args.save_hf = str(PurePath(args.run_dir, "hf"))
+    if args.dump_details is not None:
+        details = PurePath(args.dump_details)
+        args.save_debug_rollout_data = args.save_debug_rollout_data or str(details / "rollout_data" / "{rollout_id}")
+        args.save_debug_train_data = args.save_debug_train_data or str(details / "train_data" / "{rollout_id}_{rank}")
+
+
+def _name_of_config(config: list[str]) -> str:
+    """`examples/quickstart/config.yaml` -> quickstart: a file called config is known by its directory."""
+    if not config:
+        return "slime"
+    path = PurePath(config[-1])
+    return path.parent.name or "slime" if path.stem == "config" else path.stem
+
+
+def _resolve_debug(args: Namespace) -> None:
+    if args.load_debug_rollout_data is not None:
+        args.debug_train_only = True  # as published: loaded rollouts need no engines
+
+
+def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
+    on_cpu = args.device == "cpu"
+    if on_cpu and not raw.given("actor_num_gpus_per_node"):
+        args.actor_num_gpus_per_node = 1
+    args.world_size = args.actor_num_nodes * args.actor_num_gpus_per_node
+    args.model_parallel_size = (
+        args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size
+    )
+    args.data_parallel_size = args.world_size // max(args.model_parallel_size, 1)
+    if args.expert_tensor_parallel_size is None:
+        args.expert_tensor_parallel_size = args.tensor_model_parallel_size
+    if args.debug_train_only:
+        args.rollout_num_gpus = 0
+    elif args.rollout_external_engine_addrs:
+        args.rollout_num_gpus = len(args.rollout_external_engine_addrs) * args.rollout_num_gpus_per_engine
+    elif args.rollout_num_gpus is None and args.colocate:
+        args.rollout_num_gpus = args.world_size
+    elif args.rollout_num_gpus is None and on_cpu:
+        args.rollout_num_gpus = args.rollout_num_gpus_per_engine
+    args.rollout_num_engines = (args.rollout_num_gpus or 0) // max(args.rollout_num_gpus_per_engine, 1)
+    # A CPU has no second memory to move anything to.
+    moves = args.offload or (args.colocate and not on_cpu)
+    args.offload_train = moves if args.offload_train is None else args.offload_train
+    args.offload_rollout = moves if args.offload_rollout is None else args.offload_rollout
+    if args.distributed_backend is None:
+        args.distributed_backend = "gloo" if on_cpu else "nccl"
+
+
+def _resolve_batches(args: Namespace, facts: Facts) -> None:
+    prompts = args.rollout_batch_size or 0
+    args.samples_per_rollout = prompts * args.n_samples_per_prompt
+    if args.global_batch_size is None:
+        args.global_batch_size = args.samples_per_rollout // max(args.num_steps_per_rollout or 1, 1)
+    if args.num_steps_per_rollout is None:
+        args.num_steps_per_rollout = args.samples_per_rollout // max(args.global_batch_size, 1)
+    if args.over_sampling_batch_size is None:
+        args.over_sampling_batch_size = args.rollout_batch_size
+    args.num_rollout_per_epoch = None
+    if facts.num_prompts is not None and prompts > 0:
+        args.num_rollout_per_epoch = facts.num_prompts // prompts
+    if args.num_rollout is None and args.num_epoch is not None and args.num_rollout_per_epoch:
+        args.num_rollout = args.num_epoch * args.num_rollout_per_epoch
+    if args.log_probs_max_tokens_per_gpu is None:
+        args.log_probs_max_tokens_per_gpu = args.max_tokens_per_gpu
+    args.train_iters = (args.num_rollout or 0) * args.num_steps_per_rollout
+    if args.lr_decay_iters is None:
+        args.lr_decay_iters = args.train_iters
+    if args.lr_warmup_fraction is not None:
+        args.lr_warmup_iters = int(args.lr_warmup_fraction * args.lr_decay_iters)
+
+
+def _resolve_lengths(args: Namespace) -> None:
+    if args.rollout_max_context_len is None:
+        args.rollout_max_context_len = args.max_position_embeddings
+    if args.seq_length is None:
+        args.seq_length = args.rollout_max_context_len
+    if args.rollout_max_prompt_len is None and args.rollout_max_context_len and args.rollout_max_response_len:
+        room = args.rollout_max_context_len - args.rollout_max_response_len
+        args.rollout_max_prompt_len = room if room > 0 else None
+
+
+def _resolve_algorithm(args: Namespace) -> None:
+    if args.eps_clip_high is None:
+        args.eps_clip_high = args.eps_clip
+    args.use_critic = args.advantage_estimator == "ppo"
+    args.use_reference = args.kl_coef != 0 or args.use_kl_loss
+    for end in ("start_weight_decay", "end_weight_decay"):
+        if getattr(args, end) is None:
+            setattr(args, end, args.weight_decay)
+
+
+def _resolve_evaluation(args: Namespace, facts: Facts) -> None:
+    for name in ("input_key", "label_key", "tool_key", "reward_key"):
+        if getattr(args, f"eval_{name}") is None:
+            setattr(args, f"eval_{name}", getattr(args, name))
+    sampling = ("temperature", "top_p", "top_k", "max_response_len", "max_prompt_len", "max_context_len")
+    for name in sampling:
+        if getattr(args, f"eval_{name}") is None:
+            setattr(args, f"eval_{name}", getattr(args, f"rollout_{name}"))
+    if args.eval_function_path is None:
+        args.eval_function_path = args.rollout_function_path
+    try:
+        args.eval_datasets = build_eval_dataset_configs(args, facts.eval_entries, facts.eval_defaults)
+    except ConfigError:
+        args.eval_datasets = []  # validation lists the same problems
+    except TypeError:
+        args.eval_datasets = []
+
+
+def _resolve_engines(args: Namespace) -> None:
+    args.sglang_server_args.setdefault("dtype", args.dtype)
+    args.router_ip, args.router_port = args.sglang_router_ip, args.sglang_router_port

@@ -1,0 +1,48 @@
+"""The part of resolution that concerns the model: its shape from the checkpoint, its precision from the device."""
+
+from argparse import Namespace
+
+from slime.arguments.facts import Facts
+from slime.arguments.model_config import megatron_shape
+from slime.arguments.raw import RawArguments
+
+
+def resolve_precision(args: Namespace) -> None:
+    """bf16 on CUDA and fp32 on a CPU, unless one is asked for. `dtype` is that of train ranks and engines."""
+    if not (args.bf16 or args.fp16 or args.fp32):
+        args.bf16 = args.device == "cuda"
+    args.dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+    if args.transformer_impl is None:
+        args.transformer_impl = "local" if args.device == "cpu" else "transformer_engine"
+
+
+def resolve_model(args: Namespace, raw: RawArguments, facts: Facts) -> None:
+    """Fill in the shape from the checkpoint where it was not given, and what follows from it."""
+    args.hf_architecture = dict(facts.hf_config or {})
+    for name, value in megatron_shape(args.hf_architecture).items():
+        if not raw.given(name):
+            setattr(args, name, value)
+    if args.device == "cpu" and not raw.given("make_vocab_size_divisible_by"):
+        # Padding serves GPU kernels; here it would only add logits that no token has.
+        args.make_vocab_size_divisible_by = 1
+    if args.vocab_size is not None:
+        args.vocab_size = padded_vocab_size(
+            args.vocab_size, args.make_vocab_size_divisible_by, args.tensor_model_parallel_size
+        )
+    args.padded_vocab_size = args.vocab_size
+    if args.num_query_groups is None:
+        args.num_query_groups = args.num_attention_heads
+    if args.kv_channels is None and args.hidden_size and args.num_attention_heads:
+        args.kv_channels = args.hidden_size // args.num_attention_heads
+    if args.rotary_base is None:
+        args.rotary_base = 10000.0
+    if args.norm_epsilon is None:
+        args.norm_epsilon = 1e-5
+    if args.model_name is None:
+        args.model_name = args.hf_architecture.get("model_type")
+
+
+def padded_vocab_size(vocab_size: int, divisible_by: int, tensor_parallel_size: int) -> int:
+    """The vocabulary rounded up so that every tensor-parallel rank holds a multiple of `divisible_by`."""
+    multiple = max(divisible_by * tensor_parallel_size, 1)
+    return -(-vocab_size // multiple) * multiple
