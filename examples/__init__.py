@@ -1,0 +1,1 @@
+"""Examples that run as they are; each folder explains itself in its config.yaml."""
