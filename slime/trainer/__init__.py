@@ -1,0 +1,1 @@
+"""Megatron-core: the model, HF <-> Megatron conversion, the train step, checkpoints."""

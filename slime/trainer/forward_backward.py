@@ -1,0 +1,94 @@
+"""Run micro-batches through the model: forward only for log-probs, forward and backward for a step."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.pipeline_parallel import get_forward_backward_func
+
+from slime.trainer.loss import log_probs_function, loss_function
+from slime.trainer.metrics import from_last_stage, reduce_train_step_metrics
+from slime.trainer.micro_batch import MicroBatch, iterators, micro_batches_of_step
+from slime.trainer.rollout_tensors import RolloutBatch
+
+OutputFunction = Callable[..., Any]
+
+
+def _run(
+    args: Namespace,
+    model: list[torch.nn.Module],
+    micro_batches: list[MicroBatch],
+    output_function: OutputFunction,
+    forward_only: bool,
+) -> list[Any]:
+    """Megatron's schedule over the micro-batches; what ``output_function`` reported, on the last stage."""
+
+    def forward_step(
+        iterator: Iterator[MicroBatch], chunk: torch.nn.Module
+    ) -> tuple[Any, OutputFunction]:
+        micro_batch = next(iterator)
+        output = chunk(
+            input_ids=micro_batch.tokens,
+            position_ids=micro_batch.position_ids,
+            attention_mask=None,
+            packed_seq_params=micro_batch.packed_seq_params,
+        )
+        return output, partial(output_function, args, micro_batch)
+
+    return get_forward_backward_func()(
+        forward_step_func=forward_step,
+        data_iterator=iterators(micro_batches, len(model)),
+        model=model,
+        num_microbatches=len(micro_batches),
+        seq_length=micro_batches[0].tokens.size(1),
+        micro_batch_size=1,
+        forward_only=forward_only,
+        collect_non_loss_data=forward_only,
+    )
+
+
+@torch.no_grad()
+def compute_log_probs(
+    args: Namespace, model: list[torch.nn.Module], data: RolloutBatch
+) -> list[torch.Tensor]:
+    """Log-probs of every sample's response under the present weights, in the order of the rollout data.
+
+    Empty except on the last pipeline stage, the only one that has logits.
+    """
+    result: list[torch.Tensor] = [torch.empty(0)] * len(data["tokens"])
+    for step in range(len(data["num_microbatches"])):
+        micro_batches = micro_batches_of_step(args, data, step)
+        outputs = _run(args, model, micro_batches, log_probs_function, forward_only=True)
+        for micro_batch, output in zip(micro_batches, outputs, strict=False):
+            for sample, log_probs in zip(micro_batch.samples, output["log_probs"], strict=True):
+                result[sample] = log_probs
+    return result
+
+
+def forward_backward(
+    args: Namespace, model: list[torch.nn.Module], data: RolloutBatch, step: int
+) -> dict[str, float]:
+    """Gradients of one optimizer step over all its micro-batches and ranks; the step's metrics.
+
+    The gradients are summed into the DDP buffers, reduced over all ranks and ready for the optimizer.
+    """
+    for chunk in model:
+        chunk.zero_grad_buffer()
+    reports = _run(
+        args, model, micro_batches_of_step(args, data, step), loss_function, forward_only=False
+    )
+    metrics = None
+    if parallel_state.is_pipeline_last_stage(ignore_virtual=True):
+        metrics = reduce_train_step_metrics(
+            reports,
+            calculate_per_token_loss=getattr(args, "calculate_per_token_loss", False),
+            step_global_batch_size=data["global_batch_sizes"][step],
+            cp_size=args.context_parallel_size,
+            dp_with_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True),
+        )
+    return from_last_stage(metrics)

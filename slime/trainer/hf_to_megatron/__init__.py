@@ -1,0 +1,1 @@
+"""One function per model family: a Megatron parameter from Hugging Face tensors."""

@@ -1,0 +1,1 @@
+"""One function per model family: Hugging Face tensors from a Megatron parameter."""

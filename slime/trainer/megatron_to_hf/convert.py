@@ -1,0 +1,49 @@
+"""Whole Megatron parameters -> Hugging Face tensors."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from slime.trainer.megatron_to_hf.qwen2 import convert_qwen2_to_hf
+from slime.trainer.param_names import EMBEDDING, OUTPUT_LAYER, canonical
+
+Converter = Callable[[Namespace, str, torch.Tensor], list[tuple[str, torch.Tensor]]]
+
+CONVERTERS: dict[str, Converter] = {
+    "llama": convert_qwen2_to_hf,
+    "qwen2": convert_qwen2_to_hf,
+    "qwen3": convert_qwen2_to_hf,
+}
+
+
+def convert_to_hf(
+    args: Namespace,
+    model_name: str,
+    name: str,
+    param: torch.Tensor,
+    quantization_config: dict[str, Any] | None = None,
+    transform_ue8m0: bool = True,
+) -> list[tuple[str, torch.Tensor]]:
+    """Hugging Face (name, tensor) pairs of one whole Megatron parameter, vocabulary padding removed.
+
+    Args:
+        model_name: family: llama, qwen2, qwen3.
+        name: global Megatron name.
+        quantization_config, transform_ue8m0: for quantised engines; only None is supported so far.
+
+    Raises:
+        KeyError: unknown family or parameter. NotImplementedError: quantised export.
+    """
+    if quantization_config is not None:
+        raise NotImplementedError("export to a quantised checkpoint")
+    param = remove_padding(name, param, args.hf_architecture["vocab_size"])
+    return CONVERTERS[model_name](args, name, param)
+
+
+def remove_padding(name: str, param: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Drop the rows that make a vocabulary divisible; other parameters pass."""
+    return param[:vocab_size] if canonical(name) in (EMBEDDING, OUTPUT_LAYER) else param

@@ -1,0 +1,128 @@
+"""Pack the samples of a micro-batch end to end (thd), and remember where their responses lie."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core.packed_seq_params import PackedSeqParams
+
+from slime.algorithms.cp import chunk_length, logits_and_tokens_offset
+from slime.trainer.cp_utils import cp_group, slice_with_cp
+from slime.trainer.rollout_tensors import RolloutBatch
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What one forward pass takes, and what its loss needs.
+
+    Attributes:
+        tokens, position_ids: [1, t] packed, this context-parallel rank's part.
+        packed_seq_params: bounds of the sequences (over all context-parallel ranks).
+        logit_rows: [n] rows of the packed logits that predict the response tokens held here, sample by sample.
+        targets: [n] those tokens.
+        samples: indices into the rank's rollout data.
+        step: which optimizer step of the rollout this is part of.
+        data: the rank's rollout data.
+    """
+
+    tokens: torch.Tensor
+    position_ids: torch.Tensor
+    packed_seq_params: PackedSeqParams
+    logit_rows: torch.Tensor
+    targets: torch.Tensor
+    samples: list[int]
+    step: int
+    data: RolloutBatch
+
+    def of(self, key: str) -> list[Any]:
+        """The values of a per-sample list of the rollout data for this micro-batch's samples."""
+        values = self.data[key]
+        return [values[index] for index in self.samples]
+
+    def flat(self, key: str) -> torch.Tensor:
+        """A per-response-token list as one tensor [n]."""
+        return torch.cat(self.of(key))
+
+
+def _pad_multiple(args: Namespace) -> int:
+    """The packed length is a multiple of this: the sequence-parallel split, and on a GPU good kernel shapes."""
+    split = args.tensor_model_parallel_size if args.sequence_parallel else 1
+    if args.device == "cpu":
+        return split
+    return split * -(-getattr(args, "data_pad_size_multiplier", 128) // split)
+
+
+def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
+    """Pack the given samples. Padding at the end is a sequence of its own, so no token attends to it."""
+    group = cp_group()
+    cp_size, cp_rank = group.size(), group.rank()
+    tokens, positions, rows, targets, lengths = [], [], [], [], []
+    begin = 0
+    for index in samples:
+        ids, total, response = (
+            data["tokens"][index],
+            data["total_lengths"][index],
+            data["response_lengths"][index],
+        )
+        if cp_size == 1:
+            held, length = ids, total
+            rows.append(torch.arange(begin + total - response - 1, begin + total - 1))
+            targets.append(ids[total - response :])
+        else:
+            held, length = slice_with_cp(ids, 0), 2 * cp_size * chunk_length(total, cp_size)
+            chunk, chunks, logits, predicted = logits_and_tokens_offset(
+                total, response, cp_size, cp_rank
+            )
+            for half in range(2):
+                first = begin + half * chunk - chunks[half][0]
+                rows.append(torch.arange(first + logits[half][0], first + logits[half][1]))
+                targets.append(ids[predicted[half][0] : predicted[half][1]])
+        tokens.append(held)
+        positions.append(
+            torch.arange(len(held)) if cp_size == 1 else slice_with_cp(torch.arange(length), 0)
+        )
+        lengths.append(length)
+        begin += len(held)
+    padding = -begin % _pad_multiple(args)
+    if padding:
+        tokens.append(tokens[0].new_zeros(padding))
+        positions.append(torch.arange(padding))
+        lengths.append(padding * cp_size)
+    device = tokens[0].device
+    return MicroBatch(
+        tokens=torch.cat(tokens)[None],
+        position_ids=torch.cat(positions).to(device)[None],
+        packed_seq_params=_packed_seq_params(lengths, device),
+        logit_rows=torch.cat(rows).to(device),
+        targets=torch.cat(targets),
+        samples=samples,
+        step=step,
+        data=data,
+    )
+
+
+def _packed_seq_params(lengths: list[int], device: torch.device) -> PackedSeqParams:
+    bounds = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
+    return PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        max_seqlen_q=max(lengths),
+        max_seqlen_kv=max(lengths),
+    )
+
+
+def micro_batches_of_step(args: Namespace, data: RolloutBatch, step: int) -> list[MicroBatch]:
+    """The micro-batches of one optimizer step, as the rollout side's schedule has them."""
+    begin = sum(data["num_microbatches"][:step])
+    indices = data["micro_batch_indices"][begin : begin + data["num_microbatches"][step]]
+    return [pack(args, data, list(samples), step) for samples in indices]
+
+
+def iterators(micro_batches: list[MicroBatch], chunks: int) -> list[Iterator[MicroBatch]]:
+    """One iterator per virtual pipeline stage over the same micro-batches."""
+    return [iter(micro_batches) for _ in range(chunks)]

@@ -1,0 +1,74 @@
+"""Resolved arguments -> Megatron's TransformerConfig."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from argparse import Namespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from megatron.core.distributed import finalize_model_grads
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+# Fused kernels of Apex and TransformerEngine; never there on a CPU.
+_FUSIONS = (
+    "apply_rope_fusion",
+    "bias_activation_fusion",
+    "bias_dropout_fusion",
+    "gradient_accumulation_fusion",
+    "masked_softmax_fusion",
+    "persist_layer_norm",
+)
+
+
+def has_transformer_engine() -> bool:
+    """Whether layers can be TransformerEngine's (never on a CPU: its import fails there)."""
+    return torch.cuda.is_available() and importlib.util.find_spec("transformer_engine") is not None
+
+
+def train_dtype(args: Namespace) -> torch.dtype:
+    """The type of the parameters in forward and backward."""
+    if args.bf16:
+        return torch.bfloat16
+    return torch.float16 if args.fp16 else torch.float32
+
+
+def transformer_config(args: Namespace) -> TransformerConfig:
+    """Every argument that has the name of a TransformerConfig field goes through; the rest is derived here."""
+    names = {field.name for field in dataclasses.fields(TransformerConfig) if field.init}
+    values: dict[str, Any] = {
+        name: value for name, value in vars(args).items() if name in names and value is not None
+    }
+    dtype = train_dtype(args)
+    values.update(
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        layernorm_epsilon=args.norm_epsilon,
+        num_moe_experts=getattr(args, "num_experts", None),
+        gated_linear_unit=True,
+        activation_func=F.silu,
+        add_bias_linear=False,
+        use_cpu_initialization=args.device == "cpu",
+        # A micro-batch's loss is already its share of the global batch's loss, so gradients are summed
+        # over micro-batches and ranks and divided by nothing (see _finalize_gradients).
+        calculate_per_token_loss=True,
+        finalize_model_grads_func=_finalize_gradients,
+        # Packed micro-batches differ in length.
+        variable_seq_lengths=args.pipeline_model_parallel_size > 1,
+        deallocate_pipeline_outputs=True,
+    )
+    if not has_transformer_engine():
+        values.update(dict.fromkeys(_FUSIONS, False))
+    if values.get("virtual_pipeline_model_parallel_size"):
+        # With batched p2p the interleaved schedule silently gives wrong results on gloo.
+        values.update(overlap_p2p_comm=True, batch_p2p_comm=False)
+    return TransformerConfig(**values)
+
+
+def _finalize_gradients(
+    model: list[torch.nn.Module], num_tokens: Any = None, **kwargs: Any
+) -> None:
+    """Megatron's finalisation without its division by the number of tokens."""
+    finalize_model_grads(model, None, **kwargs)

@@ -1,0 +1,102 @@
+"""Wrap the model for data parallelism; build its optimizer and learning-rate schedule; step safely."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from argparse import Namespace
+from typing import Any
+
+import torch
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.transformer.module import Float16Module
+
+from slime.trainer.model_config import train_dtype
+
+
+class NonFiniteError(RuntimeError):
+    """A loss or gradient is NaN or infinite. The weights have not been touched by this step."""
+
+
+def wrap_model(args: Namespace, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Half precision and Megatron's DistributedDataParallel around each chunk."""
+    config = chunks[0].config
+    ddp = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        overlap_grad_reduce=getattr(args, "overlap_grad_reduce", False),
+        overlap_param_gather=getattr(args, "overlap_param_gather", False),
+        use_distributed_optimizer=args.use_distributed_optimizer,
+    )
+    if args.bf16 or args.fp16:
+        chunks = [Float16Module(config, chunk) for chunk in chunks]
+    wrapped = [
+        DistributedDataParallel(config, ddp, chunk, disable_bucketing=index > 0)
+        for index, chunk in enumerate(chunks)
+    ]
+    if ddp.overlap_grad_reduce:
+        no_sync = [chunk.no_sync for chunk in wrapped]
+        config.no_sync_func = no_sync if len(no_sync) > 1 else no_sync[0]
+    return wrapped
+
+
+def build_optimizer(
+    args: Namespace, model: list[torch.nn.Module]
+) -> tuple[MegatronOptimizer, OptimizerParamScheduler]:
+    """Adam over the wrapped chunks and its schedule, counted in optimizer steps.
+
+    Weight decay does not apply to biases and norm weights (the scheduler applies that rule).
+    """
+    names = {field.name for field in dataclasses.fields(OptimizerConfig) if field.init}
+    values = {k: v for k, v in vars(args).items() if k in names and v is not None}
+    values.update(optimizer="adam", params_dtype=train_dtype(args))
+    optimizer = get_megatron_optimizer(OptimizerConfig(**values), model)
+    if args.fp16:
+        model[0].config.grad_scale_func = optimizer.scale_loss
+    decay_iters = args.lr_decay_iters or max(args.num_rollout or 1, 1)
+    warmup = args.lr_warmup_iters or 0
+    scheduler = OptimizerParamScheduler(
+        optimizer,
+        init_lr=getattr(args, "lr_warmup_init", 0.0) if warmup else args.lr,
+        max_lr=args.lr,
+        min_lr=args.min_lr or 0.0,
+        lr_warmup_steps=warmup,
+        lr_decay_steps=max(decay_iters, warmup + 1),
+        lr_decay_style=args.lr_decay_style,
+        start_wd=args.weight_decay,
+        end_wd=args.weight_decay,
+        wd_incr_steps=1,
+        wd_incr_style="constant",
+        wsd_decay_steps=getattr(args, "lr_wsd_decay_iters", None),
+        lr_wsd_decay_style=getattr(args, "lr_wsd_decay_style", None),
+    )
+    return optimizer, scheduler
+
+
+@torch.no_grad()
+def step(optimizer: Any) -> float:
+    """Clip, check and apply the gradients. Returns the gradient norm before clipping (over all ranks).
+
+    With fp16 an overflow is part of finding the loss scale: the step is skipped and the norm is infinite.
+
+    Megatron's own ``step`` would scale all weights by NaN when one gradient is; here the norm is looked at
+    before anything is changed.
+
+    Raises:
+        NonFiniteError: the norm is NaN or infinite (the same on every rank).
+    """
+    if optimizer.prepare_grads():
+        return math.inf
+    norm = optimizer.get_grad_norm()
+    if not math.isfinite(norm):
+        raise NonFiniteError(f"the gradient norm is {norm}")
+    for part in optimizer.chained_optimizers:
+        parameters = part.get_parameters()
+        if part.config.clip_grad > 0 and parameters:
+            clip_grad_by_total_norm_fp32(
+                parameters, max_norm=part.config.clip_grad, total_norm=norm
+            )
+    optimizer.step_with_ready_grads()
+    return float(norm)

@@ -1,0 +1,211 @@
+"""The trainer of one rank: load, train on a rollout, save, give the weights away.
+
+Every method is collective: all ranks of the train group call it, in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+
+from slime.trainer import checkpoint
+from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
+from slime.trainer.forward_backward import compute_log_probs, forward_backward
+from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
+from slime.trainer.hf_weights import load_hf_weights
+from slime.trainer.loss import compute_advantages_and_returns
+from slime.trainer.model_provider import build_model_chunks
+from slime.trainer.optimizer import NonFiniteError, build_optimizer, step, wrap_model
+from slime.trainer.rollout_tensors import RolloutBatch, prepare
+from slime.trainer.weight_snapshots import WeightSnapshots
+
+
+class Trainer:
+    """Model, optimizer and schedule of one rank. Make it after :func:`slime.trainer.initialize.init`.
+
+    Attributes:
+        extra_state: what the loaded checkpoint held beside the model; empty for a fresh start.
+        weight_version: number of rollouts trained on; the version of the weights :meth:`hf_weight_buckets` gives.
+    """
+
+    def __init__(self, args: Namespace) -> None:
+        self.args = args
+        self.model = wrap_model(args, build_model_chunks(args))
+        self.optimizer, self.scheduler = build_optimizer(args, self.model)
+        self.snapshots = WeightSnapshots(self.model)
+        self.extra_state: dict[str, Any] = {}
+        self.weight_version = 0
+        self._seconds: dict[str, float] = {}
+
+    def load(self) -> int:
+        """Restore from ``--load`` if it holds a checkpoint, else start from Hugging Face weights.
+
+        Returns:
+            The rollout id to start with: one after the checkpoint's, or 0.
+
+        Raises:
+            CheckpointError: a checkpoint is incomplete or does not fit the model.
+        """
+        args = self.args
+        if args.use_kl_loss or args.kl_coef != 0:
+            self._load_weights(args.ref_load or args.hf_checkpoint)
+            self.snapshots.take("ref")
+        iteration = checkpoint.latest_iteration(args.load)
+        if iteration is None:
+            self._load_weights(args.load if _is_hf_folder(args.load) else args.hf_checkpoint)
+            return 0
+        with_optimizer = not args.no_load_optim
+        state = self._state(with_optimizer)
+        self.extra_state = checkpoint.load(args, state, args.load, iteration)
+        if not with_optimizer:
+            self.optimizer.reload_model_params()
+        self.weight_version = int(self.extra_state.get("weight_version", 0))
+        return iteration + 1
+
+    def _load_weights(self, path: str) -> None:
+        """Weights only, from a Hugging Face folder or a torch_dist checkpoint."""
+        iteration = checkpoint.latest_iteration(path)
+        if iteration is None:
+            load_hf_weights(self.args, self.model, path)
+        else:
+            state = checkpoint.TrainState(self.model, None, None)
+            checkpoint.load(self.args, state, path, iteration)
+        # Half-precision training and the distributed optimizer keep their own fp32 copy.
+        self.optimizer.reload_model_params()
+
+    def _state(self, with_optimizer: bool = True) -> checkpoint.TrainState:
+        return checkpoint.TrainState(
+            self.model,
+            self.optimizer if with_optimizer else None,
+            self.scheduler if with_optimizer else None,
+        )
+
+    def parallel_config(self) -> dict[str, int | None]:
+        """What the rollout side needs to distribute samples over ranks."""
+        vpp = parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
+        group = getattr(self.args, "microbatch_group_size_per_vp_stage", None)
+        return {
+            "dp_size": parallel_state.get_data_parallel_world_size(),
+            "dp_rank": parallel_state.get_data_parallel_rank(),
+            "cp_size": parallel_state.get_context_parallel_world_size(),
+            "vpp_size": vpp,
+            "microbatch_group_size_per_vp_stage": group or self.args.pipeline_model_parallel_size,
+        }
+
+    def train(self, rollout_id: int, rollout_data: RolloutBatch) -> dict[str, float]:
+        """Train on one rollout: one optimizer step per global batch of the schedule.
+
+        Args:
+            rollout_id: for messages.
+            rollout_data: this data-parallel rank's samples and schedule.
+
+        Returns:
+            Metrics, equal on every rank: means over the steps; ``lr`` of the last step; ``tokens`` over all ranks;
+            ``seconds/*`` of this rank.
+
+        Raises:
+            NonFiniteError: a loss or gradient is not finite; the weights keep their last finite state.
+            ValueError: the rollout data is inconsistent.
+        """
+        self._seconds = {}
+        with self._timed("prepare"):
+            data = prepare(self.args, rollout_data)
+        self._add_log_probs(data)
+        if self.args.loss_type != "sft_loss" and parallel_state.is_pipeline_last_stage(
+            ignore_virtual=True
+        ):
+            compute_advantages_and_returns(self.args, data)
+        with self._timed("train"):
+            steps = [self._step(rollout_id, data, i) for i in range(len(data["num_microbatches"]))]
+        self.weight_version += 1
+        self._update_reference(rollout_id)
+        metrics = {key: sum(s[key] for s in steps) / len(steps) for key in steps[0]}
+        metrics.update(lr=steps[-1]["lr"], steps=float(len(steps)), tokens=self._count_tokens(data))
+        metrics.update({f"seconds/{name}": seconds for name, seconds in self._seconds.items()})
+        return metrics
+
+    def _add_log_probs(self, data: RolloutBatch) -> None:
+        """Log-probs of the reference and of the policy before training, where anything needs them.
+
+        With one step per rollout the policy that trains IS the old policy, so its log-probs come for free
+        from the training forward pass.
+        """
+        args = self.args
+        if args.loss_type == "sft_loss":
+            return
+        if args.use_kl_loss or args.kl_coef != 0:
+            with self._timed("ref_log_probs"), self.snapshots.using("ref"):
+                data["ref_log_probs"] = compute_log_probs(args, self.model, data)
+        needed = (
+            len(data["num_microbatches"]) > 1
+            or args.kl_coef != 0
+            or args.custom_advantage_function_path is not None
+        )
+        if needed:
+            with self._timed("log_probs"):
+                data["log_probs"] = compute_log_probs(args, self.model, data)
+
+    def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
+        metrics = forward_backward(self.args, self.model, data, index)
+        where = (
+            f"rollout {rollout_id}, step {index}, samples {data.get('sample_indices', 'unknown')}"
+        )
+        if not math.isfinite(metrics["loss"]):
+            raise NonFiniteError(f"the loss is {metrics['loss']} ({where})")
+        metrics["lr"] = float(self.optimizer.param_groups[0]["lr"])
+        try:
+            metrics["grad_norm"] = step(self.optimizer)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{error} ({where})") from None
+        self.scheduler.step(1)
+        return metrics
+
+    def _update_reference(self, rollout_id: int) -> None:
+        """``--ref-update-interval``: the reference becomes the present policy every so many rollouts."""
+        interval = self.args.ref_update_interval
+        if interval and (rollout_id + 1) % interval == 0:
+            self.snapshots.take("ref")
+
+    def _count_tokens(self, data: RolloutBatch) -> float:
+        tokens = torch.tensor(float(sum(data["total_lengths"])), dtype=torch.float64)
+        if parallel_state.get_data_parallel_world_size() > 1:
+            tokens = tokens.to(self.optimizer.get_loss_scale().device)
+            dist.all_reduce(tokens, group=parallel_state.get_data_parallel_group())
+        return tokens.item()
+
+    def save(self, rollout_id: int) -> None:
+        """Write ``<save>/iter_<rollout_id>`` and move `latest` to it when it is complete."""
+        extra = {"rollout_id": rollout_id, "weight_version": self.weight_version}
+        state = self._state(with_optimizer=not self.args.no_save_optim)
+        checkpoint.save(self.args, state, self.args.save, rollout_id, extra)
+
+    def hf_weight_buckets(self, max_bytes: int) -> Iterator[list[NamedTensor]]:
+        """The weights as whole Hugging Face tensors on the CPU, on rank 0; empty lists on the others.
+
+        The tensors may share memory with the model: use them before training goes on.
+        """
+        for bucket in buckets(named_hf_tensors(self.args, self.model), max_bytes):
+            yield [(name, tensor.cpu()) for name, tensor in bucket] if dist.get_rank() == 0 else []
+
+    def save_hf(self, path: str | Path) -> None:
+        """Export to a folder that `transformers` loads."""
+        save_hf_model_direct_to_path(self.args, path, self.model)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+
+
+def _is_hf_folder(path: str | None) -> bool:
+    return path is not None and (Path(path) / "config.json").is_file()

@@ -1,0 +1,40 @@
+"""Copies of this rank's weights under a name: the reference policy, the old actor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+
+class WeightSnapshots:
+    """Snapshots lie in host memory; using one puts it into the model and the present weights back after."""
+
+    def __init__(self, model: list[torch.nn.Module]) -> None:
+        self._model = model
+        self._snapshots: dict[str, list[torch.Tensor]] = {}
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [param for chunk in self._model for param in chunk.parameters()]
+
+    def take(self, tag: str) -> None:
+        """Copy the present weights."""
+        self._snapshots[tag] = [param.detach().to("cpu", copy=True) for param in self._parameters()]
+
+    @torch.no_grad()
+    def restore(self, tag: str) -> None:
+        """Put a snapshot into the model, bit for bit."""
+        for param, value in zip(self._parameters(), self._snapshots[tag], strict=True):
+            param.copy_(value)
+
+    @contextlib.contextmanager
+    def using(self, tag: str) -> Iterator[None]:
+        """The model has the weights of ``tag`` inside, and its own again afterwards."""
+        self.take("_present")
+        self.restore(tag)
+        try:
+            yield
+        finally:
+            self.restore("_present")
+            del self._snapshots["_present"]
