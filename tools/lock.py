@@ -19,6 +19,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+# Pip's own copy, so that a broken lock can be mended with nothing but a Python that has pip: python3 tools/lock.py
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 

@@ -416,6 +416,11 @@ PACKAGES = {
         sha256 = ["a625df9a2a5597fa5e5266e01aefc82604bb85d291e3547981e863560d75da6c"],
         deps = [],
     ),
+    "pip": struct(
+        version = "26.3",
+        sha256 = ["f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13"],
+        deps = [],
+    ),
     "platformdirs": struct(
         version = "4.14.8",
         sha256 = ["1e34af590de4d978631b751eb2202f2fee4497537a17c1720b12fcf57b331392"],
