@@ -13,6 +13,7 @@ import psutil
 from slime.engines.errors import EngineDied
 
 _TAIL_BYTES = 64 * 1024
+_ORPHAN_SECONDS = 2.0
 
 
 class ServerProcess:
@@ -86,16 +87,27 @@ class ServerProcess:
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self, deadline: float) -> None:
-        """Wait until `deadline` (time.monotonic()) for it to end, then kill what is left of its
-        process group."""
+        """Wait until `deadline` (time.monotonic()), then end it and its group by force.
+
+        The leader goes first: what it spawned ends with it, and Python's resource tracker, which
+        only then gets to work, removes the semaphores of all of them.
+        """
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            pass
-        try:
+            self._process.kill()
+            self._process.wait()
+        patience = time.monotonic() + _ORPHAN_SECONDS
+        while self._group_lives() and time.monotonic() < patience:
+            time.sleep(0.02)
+        if self._group_lives():
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # nobody is left in the group
-        self._process.wait()
         for path in self._shared_memory:
             Path(path.removesuffix(" (deleted)")).unlink(missing_ok=True)
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True

@@ -18,7 +18,7 @@ _STARTUP_SECONDS = {"cpu": 300.0, "cuda": 1800.0}
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 2.0
 _PORT_ATTEMPTS = 4
-_STOP_SECONDS = 4.0
+_STOP_SECONDS = 1.0  # SGLang looks for its SIGTERM every 5 s and has nothing to save
 
 
 class RolloutServers:

@@ -1,0 +1,1 @@
+"""Rollout: the generation loop, its client of router and engines, and evaluation."""

@@ -1,0 +1,68 @@
+"""What is asked of an engine for a sample, and what its answer puts on the sample."""
+
+from argparse import Namespace
+from typing import Any
+
+from slime.rollout.errors import RolloutError
+from slime.samples.sample import Sample
+
+
+def get_model_url(args: Namespace, model_name: str, endpoint: str = "/generate") -> str:
+    """Address of a model's router. `args.sglang_model_routers` maps names to (host, port); without
+    it there is one router for everything.
+
+    Raises:
+        ValueError: no model of that name.
+    """
+    routers = getattr(args, "sglang_model_routers", None)
+    if not routers:
+        return f"http://{args.sglang_router_ip}:{args.sglang_router_port}{endpoint}"
+    if model_name not in routers:
+        raise ValueError(f"no model named {model_name!r}; there are {', '.join(sorted(routers))}")
+    host, port = routers[model_name]
+    return f"http://{host}:{port}{endpoint}"
+
+
+def check_vocabulary(args: Namespace, sample: Sample) -> None:
+    """Refuse token ids the model does not have: one of them ends an engine.
+
+    Raises:
+        RolloutError: names the sample, the id and its position.
+    """
+    size = int(args.hf_architecture["vocab_size"])
+    if sample.tokens and (min(sample.tokens) < 0 or max(sample.tokens) >= size):
+        at, token = next((i, t) for i, t in enumerate(sample.tokens) if not 0 <= t < size)
+        raise RolloutError(
+            f"sample {sample.index} has token id {token} at position {at}, but the vocabulary of "
+            f"{args.hf_checkpoint} has {size} tokens"
+        )
+
+
+def payload(input_ids: list[int] | list[list[int]], params: dict[str, Any]) -> dict[str, Any]:
+    """Body of a /generate request for one prompt or for several; log-probs of the new tokens come
+    along."""
+    return {"input_ids": input_ids, "sampling_params": params, "return_logprob": True}
+
+
+def headers(args: Namespace, sample: Sample) -> dict[str, str] | None:
+    """With a session id, the router can send all turns of a session to one engine."""
+    return {"x-smg-routing-key": sample.session_id} if sample.session_id else None
+
+
+def record(args: Namespace, sample: Sample, answer: dict[str, Any]) -> None:
+    """Append an answer's tokens, log-probs, text, status and weight versions to the sample."""
+    meta_info = answer["meta_info"]
+    entries = meta_info.get("output_token_logprobs") or []
+    sample.append_response_tokens(
+        args,
+        tokens=[entry[1] for entry in entries],
+        log_probs=[entry[0] for entry in entries],
+        meta_info=meta_info,
+        text=answer["text"],
+    )
+
+
+def fail(sample: Sample, reason: object) -> None:
+    """Mark a sample that could not be generated; the reason is kept in its metadata."""
+    sample.status = Sample.Status.FAILED
+    sample.metadata["failure"] = str(reason)

@@ -1,0 +1,121 @@
+"""JSON over HTTP with kept-alive connections, and retries within a budget.
+
+Connections belong to the event loop that uses them. What fails for good is retried with growing
+pauses until a number of attempts or a time is used up; before each retry the liveness check of the
+run may say that waiting is pointless. So a request ends with an answer or with an error that names
+the reason, never in an endless loop.
+"""
+
+import asyncio
+import random
+import time
+import weakref
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import orjson
+
+from slime.rollout.errors import RolloutError
+
+RETRY_SECONDS = 60.0
+"""A request is not tried again when this long has passed since its first failure."""
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+_CONNECT_SECONDS = 10.0
+_RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+_SHOWN_BODY_CHARACTERS = 500
+
+_sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
+    weakref.WeakKeyDictionary()
+)
+_liveness_check: Callable[[], None] | None = None
+
+
+def set_liveness_check(check: Callable[[], None] | None) -> None:
+    """`check` is called between retries; what it raises (an engine that died) ends the request at
+    once."""
+    global _liveness_check
+    _liveness_check = check
+
+
+def get_rollout_num_engines(args: Namespace) -> int:
+    """Number of engines of the run."""
+    return int(args.rollout_num_engines)
+
+
+def init_http_client(args: Namespace) -> None:
+    """Kept for callers of the published interface: sessions are opened when a loop first needs
+    one."""
+
+
+async def post(
+    url: str, payload: Any, max_retries: int = 60, headers: dict[str, str] | None = None
+) -> Any:
+    """POST `payload` as JSON and return the JSON answer.
+
+    Raises:
+        RolloutError: refused (4xx), or no answer within `max_retries` retries and `RETRY_SECONDS`.
+    """
+    body = orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY)
+    all_headers = {"Content-Type": "application/json", **(headers or {})}
+    return await _request("POST", url, max_retries, data=body, headers=all_headers)
+
+
+async def get(url: str, max_retries: int = 10) -> Any:
+    """GET a JSON answer; raises as `post` does."""
+    return await _request("GET", url, max_retries)
+
+
+async def close() -> None:
+    """Close the running loop's connections."""
+    session = _sessions.pop(asyncio.get_running_loop(), None)
+    if session is not None:
+        await session.close()
+
+
+def _session() -> aiohttp.ClientSession:
+    loop = asyncio.get_running_loop()
+    session = _sessions.get(loop)
+    if session is None or session.closed:
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),  # the rollout's semaphore is the limit
+            # How long a response may take is not known; a dead server is noticed by its connection.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+        )
+        _sessions[loop] = session
+    return session
+
+
+async def _request(method: str, url: str, max_retries: int, **options: Any) -> Any:
+    pause = _FIRST_PAUSE_SECONDS
+    first_failure: float | None = None
+    for attempt in range(max_retries + 1):
+        try:
+            async with _session().request(method, url, **options) as response:
+                content = await response.read()
+            if response.status < 300:
+                return orjson.loads(content) if content else None
+            reason = f"HTTP {response.status}: {_shorten(content)}"
+            if response.status not in _RETRIED_STATUS:
+                raise RolloutError(f"{method} {url} was refused: {reason}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        if _liveness_check is not None:
+            _liveness_check()
+        now = time.monotonic()
+        first_failure = first_failure or now
+        if now - first_failure + pause > RETRY_SECONDS or attempt == max_retries:
+            break
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    spent = time.monotonic() - first_failure
+    raise RolloutError(
+        f"{method} {url} failed {attempt + 1} times in {spent:.1f} s, last with {reason}"
+    )
+
+
+def _shorten(content: bytes) -> str:
+    text = content.decode(errors="replace")
+    return text[:_SHOWN_BODY_CHARACTERS] + ("..." if len(text) > _SHOWN_BODY_CHARACTERS else "")
