@@ -17,17 +17,20 @@ class Problem:
         value: What was given; None when nothing was.
         message: What is wrong.
         remedy: What to do about it; may be empty.
+        where: The file and line that set the option; empty for the command line.
     """
 
     option: str
     value: Any
     message: str
     remedy: str = ""
+    where: str = ""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f" = {_shorten(self.value)}"
+        where = f" ({self.where})" if self.where else ""
         remedy = f"\n     -> {self.remedy}" if self.remedy else ""
-        return f"{self.option}{value}: {self.message}{remedy}"
+        return f"{self.option}{value}{where}: {self.message}{remedy}"
 
 
 class ConfigError(ValueError):

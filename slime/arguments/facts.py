@@ -9,7 +9,7 @@ from typing import Any
 
 from slime.arguments.device import detect_device
 from slime.arguments.errors import Problem
-from slime.arguments.eval_datasets import entries_of_prompt_data, read_eval_config
+from slime.arguments.eval_config import entries_of_prompt_data, read_eval_config
 from slime.arguments.flag import Flag
 from slime.arguments.labels import is_label, label_path
 from slime.arguments.model_config import read_model_config

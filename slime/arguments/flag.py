@@ -1,5 +1,6 @@
 """What one option is: its name, type, default and help. Command line and YAML share this description."""
 
+import ast
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,32 @@ def json_value(text: str) -> Any:
     return json.loads(text)
 
 
+def layer_pattern(text: str) -> int | list[int]:
+    """The type of options that choose layers: every N-th, or a 0/1 list such as `[0]*1+[1]*27`."""
+    return _pattern_of(ast.parse(text, mode="eval").body)
+
+
+def _pattern_of(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.List):
+        return [_pattern_of(item) for item in node.elts]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+        left, right = _pattern_of(node.left), _pattern_of(node.right)
+        if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+            return left + right
+        if isinstance(node.op, ast.Mult) and isinstance(left, list) and isinstance(right, int) and right <= 1000:
+            return left * right
+    raise ValueError("neither a number nor a list expression")
+
+
 @dataclass(frozen=True)
 class Flag:
     """One option.
 
     Attributes:
         name: As on the command line, with its dashes.
-        kind: `int`, `float`, `str`, `bool` or `json_value`.
+        kind: `int`, `float`, `str`, `bool`, `json_value` or `layer_pattern`.
         default: The published default.
         help: One sentence.
         choices: The allowed values; empty allows all.
@@ -98,7 +118,13 @@ def convert_yaml(flag: Flag, value: Any) -> Any:
 
 def expected(flag: Flag) -> str:
     """What a value of this flag must be, in words."""
-    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
+    names = {
+        int: "an integer",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        layer_pattern: "a number or a 0/1 list",
+    }
     one = names.get(flag.kind, "JSON") if not flag.choices else "one of " + ", ".join(flag.choices)  # type: ignore[call-overload]
     return one if flag.nargs is None else f"a list, each item {one}"
 
@@ -117,13 +143,15 @@ def _scalar_from_text(flag: Flag, text: str) -> Any:
         return word in TRUE_WORDS
     try:
         return flag.kind(text)
-    except ValueError as error:
+    except (ValueError, SyntaxError) as error:
         raise WrongValueError(f"expected {expected(flag)}") from error
 
 
 def _scalar_from_yaml(flag: Flag, value: Any) -> Any:
     if flag.kind is json_value:
-        return json_value(value) if isinstance(value, str) else value
+        return _scalar_from_text(flag, value) if isinstance(value, str) else value
+    if flag.kind is layer_pattern:
+        return _scalar_from_text(flag, str(value))
     if flag.kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if flag.kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-4 as a text

@@ -50,8 +50,8 @@ GROUP = FlagGroup(
         Flag(
             "--attention-backend",
             str,
-            "auto",
-            "Attention kernels.",
+            None,
+            "Attention kernels (default: what Megatron picks).",
             choices=("auto", "flash", "fused", "unfused", "local"),
         ),
         Flag(

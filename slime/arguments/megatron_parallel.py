@@ -21,7 +21,7 @@ GROUP = FlagGroup(
         Flag("--pipeline-model-parallel-layout", str, None, "Layers of every stage, spelled out."),
         switch("--account-for-embedding-in-pipeline-split", "Count the embedding as a layer."),
         switch("--account-for-loss-in-pipeline-split", "Count the loss as a layer."),
-        Flag("--cp-comm-type", str, ["p2p"], "How context-parallel ranks exchange.", nargs="+"),
+        Flag("--cp-comm-type", str, None, "How context-parallel ranks exchange.", nargs="+"),
         Flag(
             "--hierarchical-context-parallel-sizes", int, None, "Levels of that exchange.", nargs="+"
         ),

@@ -91,13 +91,13 @@ def _moe_shape(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _moe_layer_freq(config: dict[str, Any]) -> str | None:
-    """Megatron's list expression of the layers with experts; None where all layers have them."""
+def _moe_layer_freq(config: dict[str, Any]) -> int | list[int]:
+    """Which layers have experts: 1 for all, else a 0/1 list."""
     layers = config.get("num_hidden_layers", 0)
     step = config.get("decoder_sparse_step", 1)
     dense = set(config.get("mlp_only_layers") or []) | set(range(config.get("first_k_dense_replace", 0)))
     pattern = [int(i not in dense and (i + 1) % step == 0) for i in range(layers)]
-    return None if all(pattern) else "[" + ",".join(map(str, pattern)) + "]"
+    return 1 if all(pattern) else pattern
 
 
 def _mla_shape(config: dict[str, Any]) -> dict[str, Any]:

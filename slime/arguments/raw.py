@@ -4,7 +4,7 @@ import os
 from argparse import Action
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ class RawArguments:
         values: Attribute -> value.
         origins: Attribute -> where it was given; defaults are absent. Of options that pass through, the key is
             `sglang_server_args.mem_fraction_static`.
+        failed: Flags (`--lr`) whose given value could not be read.
     """
 
     values: dict[str, Any]
     origins: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
     def given(self, dest: str) -> bool:
         """Whether the user set this attribute."""
@@ -78,6 +80,13 @@ def read_raw(
         raw.set_passed(target, option, value, COMMAND_LINE)
         problems += _as_list(passthrough.check(target, option, value, COMMAND_LINE))
     return raw, problems
+
+
+def located(problem: Problem, raw: RawArguments) -> Problem:
+    """The problem with the file and line that set its option, where a file did."""
+    flag, _ = flags_by_key().get(problem.option.split(" ")[0].lstrip("-").replace("-", "_"), (None, False))
+    where = raw.origins.get(flag.dest, "") if flag is not None else ""
+    return problem if where in ("", COMMAND_LINE) else replace(problem, where=where)
 
 
 def group_names() -> frozenset[str]:
@@ -136,6 +145,7 @@ def _set_flag(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[Pr
     try:
         converted = convert_yaml(flag, value)
     except WrongValueError as error:
+        raw.failed.add(flag.name)
         return [Problem(f"{entry.where} {entry.key}", value, f"{error}, got {_kind(value)}")]
     if converted is None and flag.default is not None:
         remedy = f"leave the line out for the default ({flag.default})"
@@ -182,6 +192,7 @@ def _apply_command_line(
             words = value if isinstance(value, list) else [value]
             raw.set(dest, convert_text(flags[dest], words), COMMAND_LINE)
         except WrongValueError as error:
+            raw.failed.add(flags[dest].name)
             problems.append(Problem(flags[dest].name, value, str(error)))
     return problems
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from slime.arguments.errors import ConfigError
-from slime.arguments.eval_datasets import build_eval_dataset_configs
+from slime.arguments.eval_config import build_eval_dataset_configs
 from slime.arguments.facts import Facts
 from slime.arguments.raw import RawArguments
 from slime.arguments.registry import all_flags
@@ -108,6 +108,8 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
     moves = args.offload or (args.colocate and not on_cpu)
     args.offload_train = moves if args.offload_train is None else args.offload_train
     args.offload_rollout = moves if args.offload_rollout is None else args.offload_rollout
+    if args.cp_comm_type is not None and len(args.cp_comm_type) == 1:
+        args.cp_comm_type = args.cp_comm_type[0]  # one kind for all layers, as Megatron wants it said
     if args.distributed_backend is None:
         args.distributed_backend = "gloo" if on_cpu else "nccl"
 

@@ -14,3 +14,7 @@ GROUP = FlagGroup(
         Flag("--custom-reward-post-process-path", str, None, "Hook that normalises rewards."),
     ),
 )
+
+GRADERS = ("math", "dapo", "deepscaler", "gpqa", "f1", "ifbench", "remote_rm", "random")
+BOXED_PREFIX = "boxed_"  # grade what is inside the last \boxed{...}
+DICT_REWARD_KEYS = {"dapo": ("score", "acc", "pred")}  # graders that return a mapping, and its keys

@@ -1,0 +1,89 @@
+"""Checks of the files of prompts, and of the directories the run writes."""
+
+import glob
+import os
+import re
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from slime.arguments.errors import Problem
+from slime.arguments.eval_config import check_eval_entries
+from slime.arguments.facts import Facts
+from slime.arguments.labels import is_label
+from slime.arguments.raw import RawArguments
+from slime.arguments.scan_data import Scan, scan_prompts
+
+_DEFAULT_SOURCES = (
+    "slime.rollout.data_source.RolloutDataSourceWithBuffer",
+    "slime.rollout.data_source.RolloutDataSource",
+)
+_SECONDS_FOR_READING = 0.7  # of all prompt files together; what lies beyond is counted, not parsed
+
+
+def scan_train_data(raw: RawArguments, facts: Facts) -> Scan:
+    """Look through --prompt-data, where the run will read it."""
+    values = raw.values
+    replays = values["debug_train_only"] or values["load_debug_rollout_data"] is not None
+    if replays or not values["rollout_global_dataset"] or values["data_source_path"] not in _DEFAULT_SOURCES:
+        return Scan()
+    given = values["prompt_data"]
+    if given is None:
+        remedy = "give a file of prompts (.jsonl or .parquet)"
+        return Scan([Problem("--prompt-data", None, "needed", remedy)])
+    path = facts.paths[given]
+    if is_label(path.partition("@[")[0]):
+        return Scan()  # not built: a problem already
+    keys = {values["input_key"]: "--input-key"}
+    if values["label_key"] is not None:
+        keys[values["label_key"]] = "--label-key"
+    deadline = time.monotonic() + _SECONDS_FOR_READING
+    return scan_prompts("--prompt-data", given, path, keys, deadline, values["metadata_key"])
+
+
+def check_eval_data(args: Namespace, raw: RawArguments, facts: Facts) -> Iterator[Problem]:
+    """Entries of the evaluation config, and every file they name."""
+    words = raw.values["eval_prompt_data"]
+    if words is not None and len(words) > 1 and len(words) % 2:
+        message = "an odd number of words"
+        yield Problem("--eval-prompt-data", " ".join(words), message, "give pairs: NAME PATH NAME PATH ...")
+    if words is not None and raw.values["eval_config"] is not None:
+        yield Problem("--eval-config", raw.values["eval_config"], "contradicts --eval-prompt-data", "keep one of the two")
+    yield from check_eval_entries(list(facts.eval_entries), facts.eval_defaults)
+    deadline = time.monotonic() + _SECONDS_FOR_READING
+    for dataset in args.eval_datasets:
+        if is_label(dataset.path.partition("@[")[0]):
+            continue
+        keys = {dataset.input_key or "input": "--eval-input-key"}
+        if dataset.label_key is not None:
+            keys[dataset.label_key] = "--eval-label-key"
+        name = "--eval-config" if raw.values["eval_config"] else "--eval-prompt-data"
+        yield from scan_prompts(f"{name} {dataset.name}", dataset.path, dataset.path, keys, deadline).problems
+
+
+def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
+    """What the run writes can be written, what it replays is there."""
+    names = {"run_dir": args.run_dir, "save": args.save, "dump_details": args.dump_details}
+    for dest, path in names.items():
+        if path is not None and (dest == "run_dir" or raw.given(dest)):
+            message = _why_not_writable(Path(path))
+            if message:
+                yield Problem("--" + dest.replace("_", "-"), path, message, "give a directory you may write to")
+    template = args.load_debug_rollout_data
+    if template is not None:
+        pattern = re.sub(r"\{rollout_id[^}]*\}", "*", template)
+        if pattern == template:
+            message = "does not contain {rollout_id}"
+            yield Problem("--load-debug-rollout-data", template, message, "give the path that --save-debug-rollout-data had")
+        elif not (glob.glob(pattern) or glob.glob(pattern + ".*")):
+            yield Problem("--load-debug-rollout-data", template, "no such file for any rollout", "give the path that was saved to")
+
+
+def _why_not_writable(path: Path) -> str:
+    existing = path
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    return "" if os.access(existing, os.W_OK) else f"{existing} is not writable"

@@ -1,0 +1,229 @@
+"""Checks of sizes: ranges of single numbers, ranks and engines, batches, lengths."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+
+from slime.arguments.errors import Problem
+from slime.arguments.raw import RawArguments
+
+_INFINITY = float("inf")
+
+# Attributes that must lie in [low, high]; unset ones (None) are left alone.
+_RANGES: dict[tuple[float, float], tuple[str, ...]] = {
+    (1, _INFINITY): (
+        "actor_num_nodes",
+        "actor_num_gpus_per_node",
+        "rollout_num_gpus_per_engine",
+        "num_gpus_per_node",
+        "engine_threads",
+        "train_threads",
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "context_parallel_size",
+        "expert_model_parallel_size",
+        "expert_tensor_parallel_size",
+        "virtual_pipeline_model_parallel_size",
+        "rollout_batch_size",
+        "n_samples_per_prompt",
+        "n_samples_per_eval_prompt",
+        "num_steps_per_rollout",
+        "micro_batch_size",
+        "num_rollout",
+        "num_epoch",
+        "eval_interval",
+        "save_interval",
+        "update_weights_interval",
+        "update_weight_buffer_size",
+        "ref_update_interval",
+        "max_tokens_per_gpu",
+        "log_probs_max_tokens_per_gpu",
+        "data_pad_size_multiplier",
+        "make_vocab_size_divisible_by",
+        "rollout_max_context_len",
+        "rollout_max_prompt_len",
+        "rollout_max_response_len",
+        "eval_max_response_len",
+        "sglang_server_concurrency",
+        "distributed_timeout_minutes",
+        "eps_clip_c",
+    ),
+    (0, _INFINITY): (
+        "eps_clip",
+        "eps_clip_high",
+        "value_clip",
+        "tis_clip",
+        "tis_clip_low",
+        "lr",
+        "min_lr",
+        "lr_warmup_iters",
+        "weight_decay",
+        "clip_grad",
+        "num_critic_only_steps",
+        "start_rollout_id",
+        "eval_temperature",
+        "rollout_temperature",
+        "rollout_health_check_interval",
+        "rollout_health_check_timeout",
+        "rollout_health_check_first_wait",
+        "opsm_delta",
+        "seed",
+        "rollout_seed",
+    ),
+    (0, 1): (
+        "gamma",
+        "lambd",
+        "rollout_top_p",
+        "eval_top_p",
+        "attention_dropout",
+        "hidden_dropout",
+        "adam_beta1",
+        "adam_beta2",
+        "load_debug_rollout_data_subsample",
+        "lr_warmup_fraction",
+        "min_batch_collection_ratio",
+    ),
+}
+
+
+def check_ranges(args: Namespace) -> Iterator[Problem]:
+    """Numbers outside the range in which they mean something."""
+    for (low, high), names in _RANGES.items():
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and not low <= value <= high:
+                wanted = f"at least {low:g}" if high == _INFINITY else f"between {low:g} and {high:g}"
+                yield Problem(option(name), value, f"must be {wanted}")
+    for name in ("rollout_top_k", "eval_top_k"):
+        value = getattr(args, name)
+        if value is not None and value != -1 and value < 1:
+            yield Problem(option(name), value, "must be -1 (all tokens) or at least 1")
+    for name in ("rollout_top_p", "eval_top_p"):
+        if getattr(args, name) == 0:
+            yield Problem(option(name), 0.0, "keeps no token", "give a number above 0, at most 1")
+
+
+def check_ranks(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
+    """World size against the parallel layout, engines against their GPUs."""
+    world, model = args.world_size, args.model_parallel_size
+    shown = f"{args.actor_num_nodes} x {args.actor_num_gpus_per_node} ranks"
+    if world % model:
+        yield Problem(
+            "--actor-num-gpus-per-node",
+            shown,
+            f"{world} ranks cannot be split into model replicas of {model} "
+            f"(tensor {args.tensor_model_parallel_size} x pipeline {args.pipeline_model_parallel_size}"
+            f" x context {args.context_parallel_size})",
+            f"give a multiple of {model} ranks, or smaller parallel sizes",
+        )
+    experts = (
+        args.expert_model_parallel_size * args.expert_tensor_parallel_size * args.pipeline_model_parallel_size
+    )
+    if args.num_experts and world % experts:
+        yield Problem(
+            "--expert-model-parallel-size",
+            args.expert_model_parallel_size,
+            f"{world} ranks cannot be split by expert {args.expert_model_parallel_size} x expert tensor "
+            f"{args.expert_tensor_parallel_size} x pipeline {args.pipeline_model_parallel_size}",
+            f"give a multiple of {experts} ranks, or smaller parallel sizes",
+        )
+    yield from _check_engines(args)
+
+
+def _check_engines(args: Namespace) -> Iterator[Problem]:
+    gpus, each = args.rollout_num_gpus, args.rollout_num_gpus_per_engine
+    if gpus is None:
+        remedy = "say how many GPUs generate, or share those of the trainer with --colocate"
+        yield Problem("--rollout-num-gpus", None, "needed", remedy)
+    elif not args.debug_train_only and (gpus < each or gpus % each):
+        message = f"is no multiple of --rollout-num-gpus-per-engine {each}"
+        yield Problem("--rollout-num-gpus", gpus, message, f"give a multiple of {each}")
+    if each > args.num_gpus_per_node and each % args.num_gpus_per_node:
+        message = f"an engine over several nodes takes whole ones (--num-gpus-per-node {args.num_gpus_per_node})"
+        yield Problem("--rollout-num-gpus-per-engine", each, message)
+
+
+def check_batches(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
+    """The samples of a rollout against steps, batches and ranks. No sample may be dropped in silence."""
+    if args.rollout_batch_size is None:
+        yield Problem("--rollout-batch-size", None, "needed", "say how many prompts a rollout takes")
+        return
+    if args.num_rollout is None:
+        yield from _check_number_of_rollouts(args)
+    oversampling = args.over_sampling_batch_size
+    if oversampling < args.rollout_batch_size:
+        message = f"is less than --rollout-batch-size {args.rollout_batch_size}"
+        yield Problem("--over-sampling-batch-size", oversampling, message, "give at least as many")
+    if not args.debug_rollout_only:
+        yield from _check_steps(args, raw)
+
+
+def _check_number_of_rollouts(args: Namespace) -> Iterator[Problem]:
+    if args.num_epoch is None:
+        yield Problem("--num-rollout", None, "needed", "give --num-rollout or --num-epoch")
+    elif args.num_rollout_per_epoch == 0:
+        message = f"an epoch has fewer prompts than --rollout-batch-size {args.rollout_batch_size}"
+        yield Problem("--num-epoch", args.num_epoch, message, "give --num-rollout, or a smaller batch")
+    else:
+        message = "the prompts of an epoch cannot be counted before the run starts"
+        yield Problem("--num-epoch", args.num_epoch, message, "give --num-rollout instead")
+
+
+def _check_steps(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
+    samples, batch, steps = args.samples_per_rollout, args.global_batch_size, args.num_steps_per_rollout
+    product = f"{args.rollout_batch_size} prompts x {args.n_samples_per_prompt} samples = {samples}"
+    if samples < 1:
+        return  # a range problem, listed there
+    if steps < 1 or samples % steps:
+        name = "--num-steps-per-rollout" if raw.given("num_steps_per_rollout") else "--global-batch-size"
+        value = raw.values[name.lstrip("-").replace("-", "_")]
+        message = f"{product} cannot be split into whole steps"
+        yield Problem(name, value, message, f"divide {samples} evenly: {_divisors_near(samples, steps)}")
+    elif batch * steps != samples:
+        message = f"{product} per rollout, but {batch} per step x {steps} steps = {batch * steps}"
+        remedy = f"give one of --global-batch-size {samples // steps} and --num-steps-per-rollout"
+        yield Problem("--global-batch-size", batch, message, remedy)
+    elif args.use_dynamic_batch_size and batch < args.data_parallel_size:
+        message = f"is less than the {args.data_parallel_size} data-parallel ranks: some would have nothing to do"
+        yield Problem("--global-batch-size", batch, message, "give larger batches or fewer ranks")
+    elif not args.use_dynamic_batch_size and batch % (args.data_parallel_size * args.micro_batch_size or 1):
+        split = args.data_parallel_size * args.micro_batch_size
+        message = (
+            f"cannot be split over {args.data_parallel_size} data-parallel ranks "
+            f"with --micro-batch-size {args.micro_batch_size}"
+        )
+        yield Problem("--global-batch-size", batch, message, f"give a multiple of {split}")
+    if args.use_dynamic_batch_size and args.max_tokens_per_gpu is None:
+        message = "needed with --use-dynamic-batch-size"
+        remedy = "say how many tokens a micro-batch may have on one rank"
+        yield Problem("--max-tokens-per-gpu", None, message, remedy)
+
+
+def _divisors_near(samples: int, wanted: int) -> str:
+    divisors = [n for n in range(1, samples + 1) if samples % n == 0]
+    near = sorted(sorted(divisors, key=lambda n: abs(n - wanted))[:4])
+    return ", ".join(map(str, near)) + " steps"
+
+
+def check_lengths(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
+    """Prompt and response against the context and the model's limit."""
+    limit, context = args.max_position_embeddings, args.rollout_max_context_len
+    for prefix in ("rollout", "eval"):
+        total = getattr(args, f"{prefix}_max_context_len")
+        if limit is not None and total is not None and total > limit and raw.given(f"{prefix}_max_context_len"):
+            message = f"the model has {limit} positions"
+            yield Problem(f"--{prefix}-max-context-len", total, message, f"give at most {limit}")
+    response, prompt = args.rollout_max_response_len, args.rollout_max_prompt_len
+    if response is None:
+        if not args.debug_train_only and not raw.given("rollout_max_context_len"):
+            yield Problem("--rollout-max-response-len", None, "needed", "say how long a response may be")
+    elif context is not None and response >= context:
+        message = f"leaves no room for a prompt: prompt and response together have {context} tokens"
+        yield Problem("--rollout-max-response-len", response, message, f"give less than {context}")
+    elif context is not None and prompt is not None and prompt + response > context:
+        message = f"with --rollout-max-response-len {response} that is more than the {context} tokens of a sequence"
+        yield Problem("--rollout-max-prompt-len", prompt, message, f"give at most {context - response}")
+
+
+def option(dest: str) -> str:
+    """`rollout_batch_size` -> `--rollout-batch-size`."""
+    return "--" + dest.replace("_", "-")

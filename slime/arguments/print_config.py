@@ -1,0 +1,76 @@
+"""YAML of a configuration: what was given (it reproduces the run) and what it resolved to (it documents the run)."""
+
+import os
+from argparse import Namespace
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+
+from slime.arguments.flag import Flag
+from slime.arguments.labels import is_label
+from slime.arguments.passthrough import TARGETS
+from slime.arguments.registry import GROUPS, all_flags
+
+_NOT_PRINTED = ("config", "print_config", "dry_run")
+_SECRET = ("wandb_key",)  # never written to a file; the environment variable WANDB_API_KEY does the same
+
+
+def render_config(args: Namespace) -> str:
+    """A `--config` file that reproduces this run: every given option, nested by group, and the device found.
+
+    Relative paths are printed absolute, variables of the environment with their values; secrets are left out.
+    """
+    given: dict[str, Any] = args.raw_options
+    nested: dict[str, dict[str, Any]] = {}
+    for group in GROUPS:
+        options = {
+            flag.dest: _printed(args, flag, given[flag.dest])
+            for flag in group.flags
+            if flag.dest in given and flag.dest not in _NOT_PRINTED + _SECRET
+        }
+        if group.name == "run":
+            options["device"] = args.device
+        if options:
+            nested[group.name] = options
+    for target in TARGETS:
+        start = target.dest + "."
+        passed = {name.removeprefix(start): value for name, value in given.items() if name.startswith(start)}
+        if passed:
+            nested[target.prefix] = passed
+    known = {flag.dest for flag in all_flags()}
+    custom = {name: value for name, value in given.items() if name not in known and "." not in name}
+    return yaml.safe_dump({**nested, **custom}, sort_keys=False, allow_unicode=True)
+
+
+def render_resolved(args: Namespace) -> str:
+    """Every resolved argument as YAML, sorted by name: the record in the run directory."""
+    values = {name: value for name, value in vars(args).items() if name not in ("raw_options", *_SECRET)}
+    values["eval_datasets"] = [
+        {name: value for name, value in asdict(dataset).items() if value is not None}
+        for dataset in args.eval_datasets
+    ]
+    return yaml.safe_dump(values, sort_keys=True, allow_unicode=True)
+
+
+def changed_options(args: Namespace) -> dict[str, dict[str, object]]:
+    """Group -> resolved options that are not the default."""
+    changed: dict[str, dict[str, object]] = {}
+    for group in GROUPS:
+        for flag in group.flags:
+            value = getattr(args, flag.dest)
+            if value != flag.default and flag.dest not in _NOT_PRINTED + _SECRET:
+                changed.setdefault(group.name, {})[flag.dest] = value
+    for target in TARGETS:
+        if getattr(args, target.dest):
+            changed[target.prefix] = dict(getattr(args, target.dest))
+    return changed
+
+
+def _printed(args: Namespace, flag: Flag, value: Any) -> Any:
+    if flag.dest == "eval_prompt_data" and value is not None:
+        return [word for dataset in args.eval_datasets for word in (dataset.name, dataset.path)]
+    if not flag.path or not isinstance(value, str):
+        return value
+    keep = is_label(value.partition("@[")[0]) or "{run_dir}" in value or os.path.isabs(value)
+    return value if keep else getattr(args, flag.dest)

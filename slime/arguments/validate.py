@@ -1,0 +1,41 @@
+"""All checks of a configuration in one list. They change nothing; whatever is wrong comes out together."""
+
+from argparse import Namespace
+
+from slime.arguments.check_algorithm import check_advantages, check_kl, check_modes, check_reward
+from slime.arguments.check_data import check_directories, check_eval_data
+from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
+from slime.arguments.check_model import check_checkpoint, check_layout, check_shape
+from slime.arguments.check_sizes import check_batches, check_lengths, check_ranges, check_ranks
+from slime.arguments.errors import Problem
+from slime.arguments.facts import Facts
+from slime.arguments.raw import RawArguments
+from slime.arguments.scan_data import Scan
+
+
+def validate(
+    args: Namespace, raw: RawArguments, facts: Facts, train_data: Scan, import_hooks: bool = True
+) -> list[Problem]:
+    """Every problem of the resolved arguments.
+
+    Hooks are imported only when all else is right: a user's module may take long to import.
+    """
+    problems = list(check_ranges(args))
+    if not problems:  # a size of 0 would make nonsense of the sums below
+        problems += check_ranks(args, raw)
+        problems += check_batches(args, raw)
+        problems += check_lengths(args, raw)
+        problems += check_layout(args)
+    problems += check_directories(args, raw)
+    problems += check_checkpoint(args, raw)
+    problems += check_shape(args, raw, facts)
+    problems += train_data.problems
+    problems += check_eval_data(args, raw, facts)
+    problems += check_reward(args, train_data.names_grader)
+    problems += check_advantages(args)
+    problems += check_kl(args)
+    problems += check_modes(args, raw)
+    problems += check_hook_paths(args)
+    if import_hooks and not problems:
+        problems += check_hook_functions(args)
+    return problems
