@@ -1,1 +1,5 @@
-"""Functions given by import path: loading, contracts, and the hooks that run over samples."""
+"""Functions given by import path: loading, contracts, the hooks that run over samples."""
+
+from slime.hooks.loading import load_function
+
+__all__ = ["load_function"]

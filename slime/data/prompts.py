@@ -1,0 +1,185 @@
+"""A prompt set: rows of a file made into samples, filtered by length, shuffled by seed and
+epoch.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from slime.arguments.errors import ConfigError, Problem, did_you_mean
+from slime.data.prompt_file import Row, read_file, read_rows
+from slime.samples.sample import Sample
+
+__all__ = ["Dataset", "Tokenizer", "filter_long_prompt", "read_file"]
+logger = logging.getLogger(__name__)
+
+
+class Tokenizer(Protocol):
+    """What is used of a Hugging Face tokenizer; it is handed in, never loaded here."""
+
+    def __call__(self, text: list[str], *, add_special_tokens: bool) -> Any: ...
+
+    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
+
+
+class Dataset:
+    """Prompts as samples (prompt, label, metadata); `samples` is in the order of the present
+    epoch.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        tokenizer: Tokenizer | None,
+        processor: Any,
+        max_length: int | None,
+        *,
+        prompt_key: str = "text",
+        multimodal_keys: dict[str, str] | None = None,
+        label_key: str | None = None,
+        tool_key: str | None = None,
+        metadata_key: str = "metadata",
+        seed: int = 42,
+        apply_chat_template: bool = False,
+        apply_chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Read `path` (see `read_file` for slices).
+
+        Args:
+            path: jsonl or parquet.
+            tokenizer: Needed for the chat template and for `max_length`.
+            processor: Of multimodal models; passed on.
+            max_length: Longest prompt in tokens; longer ones are left out, with a warning that
+                counts them.
+            prompt_key: Key of the prompt: text, or a list of messages.
+            multimodal_keys: Kind of medium -> key.
+            label_key: Key of the label.
+            tool_key: Key of the tools; rows without it have none.
+            metadata_key: Key of the metadata; rows without it have none.
+            seed: Of the shuffles.
+            apply_chat_template: Make the prompt's text with the tokenizer's template (a plain text
+                counts as one user message).
+            apply_chat_template_kwargs: For the template.
+
+        Raises:
+            ConfigError: Rows lack a key, no prompt remains, or a tokenizer is needed and not there.
+        """
+        if tokenizer is None and (apply_chat_template or max_length is not None):
+            message = "the chat template and the prompt length need a tokenizer"
+            raise ConfigError([Problem(path, None, message, "give --hf-checkpoint")])
+        self.seed = seed
+        self.epoch_id = 0
+        rows = read_rows(path)
+        _check_keys(rows, [key for key in (prompt_key, label_key) if key])
+        samples = []
+        for place, row in rows:
+            sample = _make_sample(place, row, prompt_key, label_key, tool_key, metadata_key)
+            if multimodal_keys:
+                media = {kind: row[key] for kind, key in multimodal_keys.items() if key in row}
+                sample.multimodal_inputs = media or None
+            if apply_chat_template:
+                template_kwargs = apply_chat_template_kwargs or {}
+                sample.prompt = _render(tokenizer, sample, template_kwargs)
+            samples.append(sample)
+        self.origin_samples = filter_long_prompt(samples, tokenizer, processor, max_length)
+        if not self.origin_samples:
+            message = f"no prompt is left of {len(samples)}"
+            raise ConfigError(
+                [Problem(path, None, message, "check the slice and the prompt length")]
+            )
+        self.samples = self.origin_samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.samples[index]
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    def shuffle(self, new_epoch_id: int) -> None:
+        """Put the samples into the order of an epoch, a function of seed and epoch alone."""
+        order = np.random.default_rng([self.seed, new_epoch_id]).permutation(
+            len(self.origin_samples)
+        )
+        self.samples = [self.origin_samples[i] for i in order]
+        self.epoch_id = new_epoch_id
+
+
+def filter_long_prompt(
+    origin_samples: list[Sample], tokenizer: Any, processor: Any, max_length: int | None
+) -> list[Sample]:
+    """Samples whose prompt has at most `max_length` tokens (all for None); how many went is
+    logged.
+    """
+    if max_length is None or not origin_samples:
+        return origin_samples
+    texts = [
+        sample.prompt
+        if isinstance(sample.prompt, str)
+        else _render(tokenizer, sample, sample.apply_chat_template_kwargs)
+        for sample in origin_samples
+    ]
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    kept = [
+        sample
+        for sample, tokens in zip(origin_samples, ids, strict=True)
+        if len(tokens) <= max_length
+    ]
+    if len(kept) < len(origin_samples):
+        logger.warning(
+            "%d of %d prompts have more than %d tokens and are left out",
+            len(origin_samples) - len(kept),
+            len(origin_samples),
+            max_length,
+        )
+    return kept
+
+
+def _check_keys(rows: list[tuple[str, Row]], keys: list[str]) -> None:
+    """The first row that lacks each key is reported, with what it has instead."""
+    problems = []
+    for key in keys:
+        missing = next(((place, row) for place, row in rows if key not in row), None)
+        if missing is not None:
+            place, row = missing
+            hint = did_you_mean(key, row) or f"it has: {', '.join(row)}"
+            problems.append(Problem(place, None, f"has no key {key!r}", hint))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _make_sample(
+    place: str,
+    row: Row,
+    prompt_key: str,
+    label_key: str | None,
+    tool_key: str | None,
+    metadata_key: str,
+) -> Sample:
+    metadata = row.get(metadata_key) or {}
+    if not isinstance(metadata, dict):
+        message = f"{metadata_key!r} is a {type(metadata).__name__}, no object"
+        raise ConfigError([Problem(place, None, message)])
+    tools = row.get(tool_key) if tool_key else None
+    if tools is not None:
+        metadata = metadata | {"tools": json.loads(tools) if isinstance(tools, str) else tools}
+    label = row[label_key] if label_key else None
+    return Sample(prompt=row[prompt_key], label=label, metadata=metadata)
+
+
+def _render(tokenizer: Any, sample: Sample, template_kwargs: dict[str, Any]) -> str:
+    messages = sample.prompt
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    return tokenizer.apply_chat_template(
+        messages,
+        tools=sample.metadata.get("tools"),
+        tokenize=False,
+        add_generation_prompt=True,
+        **template_kwargs,
+    )

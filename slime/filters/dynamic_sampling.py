@@ -1,0 +1,39 @@
+"""Dynamic sampling filters (DAPO, arXiv:2503.14476, section 3.2): groups without a signal are left
+out.
+"""
+
+import math
+from typing import Any
+
+from slime.filters.base_types import DynamicFilterOutput
+from slime.samples.groups import flatten, positions_by, rollout_identities
+from slime.samples.sample import Sample
+
+
+def check_reward_nonzero_std(
+    args: Any, samples: list[Sample], **kwargs: Any
+) -> DynamicFilterOutput:
+    """Keep a group whose rollouts differ in reward: otherwise every advantage is zero."""
+    values = _reward_per_rollout(args, samples)
+    # Equality, not a computed deviation: the mean of equal floats need not be exact.
+    if any(value != values[0] for value in values[1:]):
+        return DynamicFilterOutput(keep=True)
+    reason = f"zero_std_{values[0]:.1f}" if values and math.isfinite(values[0]) else "zero_std"
+    return DynamicFilterOutput(keep=False, reason=reason)
+
+
+def check_reward_nonzero_std_with_fallback(
+    args: Any, samples: list[Sample], **kwargs: Any
+) -> DynamicFilterOutput:
+    """As above, but such groups are kept when too few others remain to fill the batch."""
+    output = check_reward_nonzero_std(args, samples, **kwargs)
+    output.keep_when_insufficient = not output.keep
+    return output
+
+
+def _reward_per_rollout(args: Any, samples: list[Sample]) -> list[float]:
+    """One value per rollout: the mean over the samples it fanned out into."""
+    flat = flatten(samples)
+    by_rollout = positions_by(rollout_identities(flat)).values()
+    rewards = [sample.get_reward_value(args) for sample in flat]
+    return [sum(rewards[p] for p in positions) / len(positions) for positions in by_rollout]
