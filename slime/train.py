@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from slime.arguments import parse_args
 from slime.arguments.errors import ConfigError
 from slime.arguments.plan import build_plan, render
+from slime.arguments.print_config import render_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the configuration, then run the job (or only show its plan); returns the exit code."""
     try:
-        args = parse_args(argv)
+        args = parse_args(argv=argv)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
+    if args.print_config:
+        print(render_config(args), end="")
+        return 0
     if args.dry_run:
         print(render(build_plan(args)))
         return 0

@@ -85,20 +85,20 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
 }
 
 
-def check_ranges(args: Namespace) -> Iterator[Problem]:
-    """Numbers outside the range in which they mean something."""
+def check_ranges(raw: RawArguments) -> Iterator[Problem]:
+    """Given numbers outside the range in which they mean something."""
     for (low, high), names in _RANGES.items():
         for name in names:
-            value = getattr(args, name)
+            value = raw.values[name]
             if value is not None and not low <= value <= high:
                 wanted = f"at least {low:g}" if high == _INFINITY else f"between {low:g} and {high:g}"
                 yield Problem(option(name), value, f"must be {wanted}")
     for name in ("rollout_top_k", "eval_top_k"):
-        value = getattr(args, name)
+        value = raw.values[name]
         if value is not None and value != -1 and value < 1:
             yield Problem(option(name), value, "must be -1 (all tokens) or at least 1")
     for name in ("rollout_top_p", "eval_top_p"):
-        if getattr(args, name) == 0:
+        if raw.values[name] == 0:
             yield Problem(option(name), 0.0, "keeps no token", "give a number above 0, at most 1")
 
 
@@ -148,7 +148,7 @@ def check_batches(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         yield Problem("--rollout-batch-size", None, "needed", "say how many prompts a rollout takes")
         return
     if args.num_rollout is None:
-        yield from _check_number_of_rollouts(args)
+        yield from _check_number_of_rollouts(args, raw)
     oversampling = args.over_sampling_batch_size
     if oversampling < args.rollout_batch_size:
         message = f"is less than --rollout-batch-size {args.rollout_batch_size}"
@@ -157,27 +157,29 @@ def check_batches(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         yield from _check_steps(args, raw)
 
 
-def _check_number_of_rollouts(args: Namespace) -> Iterator[Problem]:
+def _check_number_of_rollouts(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
     if args.num_epoch is None:
         yield Problem("--num-rollout", None, "needed", "give --num-rollout or --num-epoch")
     elif args.num_rollout_per_epoch == 0:
         message = f"an epoch has fewer prompts than --rollout-batch-size {args.rollout_batch_size}"
         yield Problem("--num-epoch", args.num_epoch, message, "give --num-rollout, or a smaller batch")
-    else:
-        message = "the prompts of an epoch cannot be counted before the run starts"
-        yield Problem("--num-epoch", args.num_epoch, message, "give --num-rollout instead")
+    elif args.lr_decay_style != "constant" and not raw.given("lr_decay_iters"):
+        message = "the prompts of an epoch are counted only when the run has started: the decay has no end yet"
+        yield Problem("--num-epoch", args.num_epoch, message, "give --lr-decay-iters, or --num-rollout")
 
 
 def _check_steps(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
     samples, batch, steps = args.samples_per_rollout, args.global_batch_size, args.num_steps_per_rollout
     product = f"{args.rollout_batch_size} prompts x {args.n_samples_per_prompt} samples = {samples}"
-    if samples < 1:
-        return  # a range problem, listed there
-    if steps < 1 or samples % steps:
-        name = "--num-steps-per-rollout" if raw.given("num_steps_per_rollout") else "--global-batch-size"
-        value = raw.values[name.lstrip("-").replace("-", "_")]
-        message = f"{product} cannot be split into whole steps"
-        yield Problem(name, value, message, f"divide {samples} evenly: {_divisors_near(samples, steps)}")
+    if steps < 1 or samples % steps:  # no step at all: the batch is larger than the rollout
+        message = f"{product} cannot be split into whole steps of that size"
+        if raw.given("num_steps_per_rollout"):
+            message = f"{product} cannot be split into {steps} equal steps"
+            remedy = f"give {_divisors_near(samples, steps)} steps"
+            yield Problem("--num-steps-per-rollout", steps, message, remedy)
+        else:
+            remedy = f"give {_divisors_near(samples, batch)}"
+            yield Problem("--global-batch-size", batch, message, remedy)
     elif batch * steps != samples:
         message = f"{product} per rollout, but {batch} per step x {steps} steps = {batch * steps}"
         remedy = f"give one of --global-batch-size {samples // steps} and --num-steps-per-rollout"
@@ -201,7 +203,7 @@ def _check_steps(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
 def _divisors_near(samples: int, wanted: int) -> str:
     divisors = [n for n in range(1, samples + 1) if samples % n == 0]
     near = sorted(sorted(divisors, key=lambda n: abs(n - wanted))[:4])
-    return ", ".join(map(str, near)) + " steps"
+    return " or ".join(map(str, near))
 
 
 def check_lengths(args: Namespace, raw: RawArguments) -> Iterator[Problem]:

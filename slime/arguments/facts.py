@@ -11,7 +11,7 @@ from slime.arguments.device import detect_device
 from slime.arguments.errors import Problem
 from slime.arguments.eval_config import entries_of_prompt_data, read_eval_config
 from slime.arguments.flag import Flag
-from slime.arguments.labels import is_label, label_path
+from slime.arguments.labels import is_label, label_path, target_of
 from slime.arguments.model_config import read_model_config
 from slime.arguments.raw import RawArguments, user_path
 from slime.arguments.registry import all_flags
@@ -90,7 +90,7 @@ def _absolute_paths(
 
 def unbuilt_label(option: str, label: str) -> Problem:
     """The problem of a label whose target has not been built."""
-    target = label.partition("@[")[0]
+    target = target_of(label)
     return Problem(option, label, "this Bazel target is not built", f"build it first: ./bazelw build {target}")
 
 

@@ -26,3 +26,9 @@ def label_path(label: str, environment: Mapping[str, str]) -> Path | None:
         if base:
             roots.append(Path(base, "bazel-bin"))
     return next((base / relative for base in roots if (base / relative).exists()), None)
+
+
+def target_of(label: str) -> str:
+    """The target to build: `//a:data/train.jsonl` is a file in the directory that `//a:data` makes."""
+    package, colon, name = label.partition("@[")[0].partition(":")
+    return package + colon + name.split("/")[0]

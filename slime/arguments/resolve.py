@@ -142,9 +142,6 @@ def _resolve_lengths(args: Namespace) -> None:
         args.rollout_max_context_len = args.max_position_embeddings
     if args.seq_length is None:
         args.seq_length = args.rollout_max_context_len
-    if args.rollout_max_prompt_len is None and args.rollout_max_context_len and args.rollout_max_response_len:
-        room = args.rollout_max_context_len - args.rollout_max_response_len
-        args.rollout_max_prompt_len = room if room > 0 else None
 
 
 def _resolve_algorithm(args: Namespace) -> None:
@@ -171,8 +168,6 @@ def _resolve_evaluation(args: Namespace, facts: Facts) -> None:
         args.eval_datasets = build_eval_dataset_configs(args, facts.eval_entries, facts.eval_defaults)
     except ConfigError:
         args.eval_datasets = []  # validation lists the same problems
-    except TypeError:
-        args.eval_datasets = []
 
 
 def _resolve_engines(args: Namespace) -> None:

@@ -20,7 +20,7 @@ def validate(
 
     Hooks are imported only when all else is right: a user's module may take long to import.
     """
-    problems = list(check_ranges(args))
+    problems = list(check_ranges(raw))
     if not problems:  # a size of 0 would make nonsense of the sums below
         problems += check_ranks(args, raw)
         problems += check_batches(args, raw)
