@@ -1,7 +1,8 @@
 """Count Bazel's test targets from its build events: `count_tests.py EVENTS_JSON BAZEL_EXIT_CODE`.
 
-Prints the failing targets and, last, `N passed, N failed`. A selected target passed only if Bazel says that it did: one that
-failed to build counts as failed. Exits 0 only if Bazel did, something was tested and nothing failed.
+Prints the failing targets and, last, `N passed, N failed`. A selected target passed only if Bazel
+says that it did: one that failed to build counts as failed. Exits 0 only if Bazel did, something
+was tested and nothing failed.
 """
 
 import json
@@ -13,7 +14,7 @@ PASSED = ("PASSED", "FLAKY")
 
 
 def statuses(events: Iterable[dict]) -> dict[str, str]:
-    """Every selected test target -> the overall status that Bazel gives it, "FAILED TO BUILD" when it never ran."""
+    """Map every selected test target to Bazel's status, or "FAILED TO BUILD" if it never ran."""
     selected: dict[str, str] = {}
     ran: dict[str, str] = {}
     for event in events:
@@ -29,7 +30,9 @@ def summary(found: dict[str, str], bazel_exit: int) -> tuple[list[str], bool]:
     failed = sorted(label for label, status in found.items() if status not in PASSED)
     lines = [f"{found[label]}: {label}" for label in failed]
     passed, lost = len(found) - len(failed), len(failed)
-    if bazel_exit and not lost:  # an error outside any test, such as a BUILD file that does not load
+    if (
+        bazel_exit and not lost
+    ):  # an error outside any test, such as a BUILD file that does not load
         lines.append(f"FAILED: bazel itself, exit code {bazel_exit}; see its ERROR lines above")
         lost = 1
     elif not found:

@@ -1,12 +1,13 @@
 """Resolve requirements.in into requirements.lock.txt and third_party/pypi/lock.bzl.
 
-    ./bazelw run //tools:lock                       keep locked versions, resolve only what requirements.in changed
-    ./bazelw run //tools:lock -- --upgrade          take the newest versions that requirements.in allows
+    ./bazelw run //tools:lock                             keep locked versions where possible
+    ./bazelw run //tools:lock -- --upgrade                take the newest allowed
     ./bazelw run //tools:lock -- --upgrade-package ray
 
-requirements.lock.txt is the authority: `name==version --hash=sha256:...` and no index address, so that pip takes the
-wheels from wherever the machine is set up to find them. lock.bzl says the same to Bazel, plus which locked packages each
-package needs. Resolution is pip's own (`pip install --dry-run --report`), for the Python that runs this file.
+requirements.lock.txt is the authority: `name==version --hash=sha256:...` and no index address, so
+that pip takes the wheels from wherever the machine is set up to find them. lock.bzl says the same
+to Bazel, plus which locked packages each package needs. Resolution is pip's own
+(`pip install --dry-run --report`), for the Python that runs this file.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# Pip's own copy, so that a broken lock can be mended with nothing but a Python that has pip: python3 tools/lock.py
+# Pip's own copy, so that `python3 tools/lock.py` mends a lock that is too broken for Bazel.
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
@@ -35,7 +36,7 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Package:
-    """One locked wheel: its public version, accepted sha256 digests, and the locked packages that it needs."""
+    """One locked wheel: public version, accepted digests, and the locked packages that it needs."""
 
     name: str
     version: str
@@ -44,7 +45,7 @@ class Package:
 
 
 def read_requirements(path: Path) -> tuple[list[str], list[str]]:
-    """Split requirements.in into (requirements taken with, and taken without, their dependencies)."""
+    """Split requirements.in: what is taken with, and what without, its dependencies."""
     with_deps, without_deps = [], []
     for line in path.read_text().splitlines():
         requirement, _, comment = line.partition("#")
@@ -57,26 +58,32 @@ def read_requirements(path: Path) -> tuple[list[str], list[str]]:
 def pip_report(requirements: list[str], constraints: list[str], extra: list[str]) -> list[dict]:
     """Resolve with pip, without installing; one report entry per package, wheels only."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted, bounds, report = (Path(folder, name) for name in ("in.txt", "bounds.txt", "report.json"))
+        wanted, bounds, report = (
+            Path(folder, name) for name in ("in.txt", "bounds.txt", "report.json")
+        )
         wanted.write_text("\n".join(requirements) + "\n")
         bounds.write_text("\n".join(constraints) + "\n")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         mode = ["--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", str(report)]
         done = subprocess.run([*pip, *mode, *extra, "-r", str(wanted), "-c", str(bounds)])
         if done.returncode:
-            sys.exit("lock: pip could not resolve requirements.in; its message is above. Nothing was changed.")
+            sys.exit("lock: pip could not resolve requirements.in (see above); nothing was changed")
         return json.loads(report.read_text())["install"]
 
 
 def public(version: str) -> str:
-    """Drop the local part (`+cpu`): an exact pin on the public version accepts any build with a locked hash."""
+    """Drop the local part (`+cpu`): the pin then accepts any build whose hash fits."""
     return version.partition("+")[0]
 
 
 def needed(entry: dict, locked: set[str]) -> tuple[str, ...]:
     """Locked packages that a wheel's metadata asks for on this platform."""
     requirements = map(Requirement, entry["metadata"].get("requires_dist", []))
-    wanted = {canonicalize_name(r.name) for r in requirements if r.marker is None or r.marker.evaluate({"extra": ""})}
+    wanted = {
+        canonicalize_name(r.name)
+        for r in requirements
+        if r.marker is None or r.marker.evaluate({"extra": ""})
+    }
     return tuple(sorted((wanted & locked) - {canonicalize_name(entry["metadata"]["name"])}))
 
 
@@ -106,13 +113,21 @@ def render_bzl(packages: list[Package]) -> str:
     for package in packages:
         digests, deps = (json.dumps(list(field)) for field in (package.sha256, package.deps))
         fields = [f'version = "{package.version}"', f"sha256 = {digests}", f"deps = {deps}"]
-        rows.append(f'    "{package.name}": struct(\n' + "".join(f"        {field},\n" for field in fields) + "    ),\n")
+        rows.append(
+            f'    "{package.name}": struct(\n'
+            + "".join(f"        {field},\n" for field in fields)
+            + "    ),\n"
+        )
     return "".join([*rows, "}\n"])
 
 
 def read_lock(path: Path) -> dict[str, str]:
     """Locked name -> version; empty when there is no lock yet."""
-    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", path.read_text(), re.MULTILINE)) if path.exists() else {}
+    return (
+        dict(re.findall(r"^([a-z0-9-]+)==(\S+)", path.read_text(), re.MULTILINE))
+        if path.exists()
+        else {}
+    )
 
 
 def explain(before: dict[str, str], after: dict[str, str]) -> str:
@@ -120,7 +135,11 @@ def explain(before: dict[str, str], after: dict[str, str]) -> str:
     lines = [f"  added    {name} {after[name]}" for name in sorted(after.keys() - before.keys())]
     lines += [f"  removed  {name} {before[name]}" for name in sorted(before.keys() - after.keys())]
     kept = sorted(before.keys() & after.keys())
-    lines += [f"  changed  {name} {before[name]} -> {after[name]}" for name in kept if before[name] != after[name]]
+    lines += [
+        f"  changed  {name} {before[name]} -> {after[name]}"
+        for name in kept
+        if before[name] != after[name]
+    ]
     return "\n".join([f"lock: {len(after)} packages, {len(lines)} changed", *lines])
 
 
@@ -128,9 +147,17 @@ def lock(root: Path, upgrade: bool, upgrade_packages: list[str]) -> str:
     """Write both files under `root`; return the explanation."""
     before = read_lock(root / "requirements.lock.txt")
     moving = {canonicalize_name(name) for name in upgrade_packages}
-    keep = [] if upgrade else [f"{name}=={version}" for name, version in before.items() if name not in moving]
+    keep = (
+        []
+        if upgrade
+        else [f"{name}=={version}" for name, version in before.items() if name not in moving]
+    )
     with_deps, without_deps = read_requirements(root / "requirements.in")
-    pinned_anew = {canonicalize_name(Requirement(line).name) for line in with_deps + without_deps if "==" in line}
+    pinned_anew = {
+        canonicalize_name(Requirement(line).name)
+        for line in with_deps + without_deps
+        if "==" in line
+    }
     keep = [line for line in keep if line.partition("==")[0] not in pinned_anew]
     entries = pip_report(with_deps, keep, []) + pip_report(without_deps, keep, ["--no-deps"])
     packages = packages_of(entries)
@@ -141,9 +168,13 @@ def lock(root: Path, upgrade: bool, upgrade_packages: list[str]) -> str:
 
 def main() -> None:
     """Command line entry."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--upgrade", action="store_true", help="forget the locked versions")
-    parser.add_argument("--upgrade-package", action="append", default=[], metavar="NAME", help="forget one of them")
+    parser.add_argument(
+        "--upgrade-package", action="append", default=[], metavar="NAME", help="forget one of them"
+    )
     options = parser.parse_args()
     root = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", Path(__file__).resolve().parent.parent))
     print(lock(root, options.upgrade, options.upgrade_package))

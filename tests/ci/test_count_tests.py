@@ -1,4 +1,4 @@
-"""The closing line of CI counts test targets truly; the events have the shape that Bazel 4.2.3 writes."""
+"""The closing line of CI counts test targets truly (events as Bazel 4.2.3 writes them)."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,10 @@ from ci.count_tests import main
 
 def configured(label: str) -> dict:
     """A test target was selected."""
-    return {"id": {"targetConfigured": {"label": label}}, "configured": {"targetKind": "py_test rule", "testSize": "SMALL"}}
+    return {
+        "id": {"targetConfigured": {"label": label}},
+        "configured": {"targetKind": "py_test rule", "testSize": "SMALL"},
+    }
 
 
 def ended(label: str, status: str) -> dict:
@@ -18,16 +21,29 @@ def ended(label: str, status: str) -> dict:
     return {"id": {"testSummary": {"label": label}}, "testSummary": {"overallStatus": status}}
 
 
-LIBRARY = {"id": {"targetConfigured": {"label": "//x:lib"}}, "configured": {"targetKind": "py_library rule"}}
+LIBRARY = {
+    "id": {"targetConfigured": {"label": "//x:lib"}},
+    "configured": {"targetKind": "py_library rule"},
+}
 A, B, C = (configured(f"//x:{name}") for name in "abc")
 
 
 @pytest.mark.parametrize(
     ("events", "bazel_exit", "last", "code"),
     [
-        ([A, B, LIBRARY, ended("//x:a", "PASSED"), ended("//x:b", "FLAKY")], 0, "2 passed, 0 failed", 0),
+        (
+            [A, B, LIBRARY, ended("//x:a", "PASSED"), ended("//x:b", "FLAKY")],
+            0,
+            "2 passed, 0 failed",
+            0,
+        ),
         ([A, B, ended("//x:a", "PASSED"), ended("//x:b", "FAILED")], 3, "1 passed, 1 failed", 1),
-        ([A, B, C, ended("//x:a", "PASSED"), ended("//x:b", "TIMEOUT")], 1, "1 passed, 2 failed", 1),
+        (
+            [A, B, C, ended("//x:a", "PASSED"), ended("//x:b", "TIMEOUT")],
+            1,
+            "1 passed, 2 failed",
+            1,
+        ),
         ([A, ended("//x:a", "PASSED")], 1, "1 passed, 1 failed", 1),
         ([LIBRARY], 4, "0 passed, 1 failed", 1),
         ([], 0, "0 passed, 0 failed", 1),

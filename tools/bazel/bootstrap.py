@@ -1,7 +1,8 @@
 """Start a first-party program with the packages its target declares, and no others.
 
-Bazel lays a target's files out below `<program>.runfiles`: first-party code in the workspace's folder, and for each locked
-wheel a folder with a stamp, beside which (after links) lie its site-packages.
+Bazel lays a target's files out below `<program>.runfiles`: first-party code in the workspace's
+folder, and for each locked wheel a folder with a stamp, beside which (after links) lie its
+site-packages.
 """
 
 import os
@@ -22,14 +23,22 @@ def runfiles_root() -> Path:
 def declared_packages(root: Path) -> list[str]:
     """The site-packages folders of the wheels among the runfiles, in a fixed order."""
     stamps = (Path(root, name, "stamp") for name in sorted(os.listdir(root)) if "pypi_" in name)
-    return [str((stamp.resolve().parent / "site-packages").resolve()) for stamp in stamps if stamp.exists()]
+    return [
+        str((stamp.resolve().parent / "site-packages").resolve())
+        for stamp in stamps
+        if stamp.exists()
+    ]
 
 
 def activate(workspace: str) -> Path:
-    """Set the import path of this process and, by PYTHONPATH, of its children; return the workspace's runfiles."""
+    """Set the import path of this process and, by PYTHONPATH, of its children.
+
+    Returns the folder of the workspace's runfiles, which SLIME_RUNFILES names too.
+    """
     root = runfiles_root()
     packages = declared_packages(root)
-    # Everything else goes: the script's own folder (Python follows the link into the source tree) and Bazel's additions.
+    # All else goes: the script's own folder (Python follows its link into the source tree) and what
+    # Bazel adds.
     standard = sysconfig.get_path("stdlib")
     kept = [path for path in sys.path if path == standard or path.endswith((".zip", "lib-dynload"))]
     sys.path[:] = [str(root / workspace), *kept, *packages]

@@ -1,11 +1,13 @@
 """Run one target's test files under pytest, keeping Bazel's test contract.
 
-Contract: https://bazel.build/reference/test-encyclopedia - shards, `--test_filter`, `--test_runner_fail_fast`, junit XML.
+Contract: https://bazel.build/reference/test-encyclopedia - shards, `--test_filter`,
+`--test_runner_fail_fast`, junit XML.
 """
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from tools.bazel.bootstrap import activate
 
@@ -16,14 +18,15 @@ class Shard:
     def __init__(self, total: int, index: int) -> None:
         self.total, self.index = total, index
 
-    def pytest_collection_modifyitems(self, config, items) -> None:  # noqa: ANN001 (pytest is not imported yet)
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        """Drop the other shards' tests."""
         kept = items[self.index :: self.total]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
 
 
 def shard_of(env: os._Environ[str]) -> Shard | None:
-    """This process's share of the tests; touching the status file tells Bazel that shards are understood."""
+    """Read this process's share; touching the file tells Bazel that shards work."""
     if not env.get("TEST_TOTAL_SHARDS"):
         return None
     if env.get("TEST_SHARD_STATUS_FILE"):
@@ -32,12 +35,21 @@ def shard_of(env: os._Environ[str]) -> Shard | None:
 
 
 def pytest_arguments(workspace: Path, argv: list[str], env: os._Environ[str]) -> list[str]:
-    """Translate Bazel's environment to pytest's options; `--file=` arguments are the target's test files."""
+    """Translate Bazel's environment to pytest's options; `--file=` names the test files."""
     files = [str(workspace / argument[7:]) for argument in argv if argument.startswith("--file=")]
     others = [argument for argument in argv if not argument.startswith("--file=")]
-    options = ["-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={workspace}", f"--confcutdir={workspace}"]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        f"--rootdir={workspace}",
+        f"--confcutdir={workspace}",
+    ]
     options += ["--import-mode=importlib", "--durations=5", "--durations-min=1"]
-    if timeout := env.get("TEST_TIMEOUT"):  # every thread's stack, shortly before Bazel ends a test that hangs
+    if timeout := env.get(
+        "TEST_TIMEOUT"
+    ):  # every thread's stack, shortly before Bazel ends a test that hangs
         options += ["-o", f"faulthandler_timeout={0.9 * float(timeout):.0f}"]
     if report := env.get("XML_OUTPUT_FILE"):
         options += [f"--junitxml={report}", "-o", "junit_family=xunit1"]
