@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.utils._device
 
 _CPU = torch.device("cpu")
 _FACTORIES = ("tensor", "zeros", "ones", "empty", "full", "arange", "empty_like", "zeros_like")
@@ -51,6 +52,8 @@ def _patch_factories() -> None:
 
         return make
 
+    # `with torch.device(...)` recognises factories by identity, from a set made at first use: make it now.
+    torch.utils._device._device_constructors()
     for name in _FACTORIES:
         setattr(torch, name, on_cpu(getattr(torch, name)))
     torch.cuda.current_device = lambda: _CPU  # type: ignore[assignment, return-value]

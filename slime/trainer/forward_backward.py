@@ -75,7 +75,8 @@ def forward_backward(
 ) -> dict[str, float]:
     """Gradients of one optimizer step over all its micro-batches and ranks; the step's metrics.
 
-    The gradients are summed into the DDP buffers, reduced over all ranks and ready for the optimizer.
+    The gradients are summed into the DDP buffers, reduced over all ranks and ready for the optimizer, which
+    must have been zeroed: what is left in ``param.grad`` would be added to the buffers.
     """
     for chunk in model:
         chunk.zero_grad_buffer()

@@ -155,6 +155,7 @@ class Trainer:
                 data["log_probs"] = compute_log_probs(args, self.model, data)
 
     def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
+        self.optimizer.zero_grad()
         metrics = forward_backward(self.args, self.model, data, index)
         where = (
             f"rollout {rollout_id}, step {index}, samples {data.get('sample_indices', 'unknown')}"

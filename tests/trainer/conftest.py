@@ -1,0 +1,311 @@
+"""Tiny Hugging Face models, rollouts and a plain Hugging Face training loop as the oracle."""
+
+from __future__ import annotations
+
+import json
+import socket
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+VOCAB = 101  # odd: tensor parallelism has to pad it
+Rollout = dict[str, Any]
+
+
+def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) -> Path:
+    """A random 2-layer model of a family with weights far from their initial scale, norms and biases too."""
+    import transformers
+
+    heads = {"head_dim": 32} if kind == "qwen3" else {}
+    config_class = {
+        "qwen3": transformers.Qwen3Config,
+        "qwen2": transformers.Qwen2Config,
+        "llama": transformers.LlamaConfig,
+    }[kind]
+    config = config_class(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=tied,
+        rms_norm_eps=1e-6,
+        **heads,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.no_grad():
+        for name, param in model.named_parameters():
+            noise = torch.randn(param.shape, generator=generator) * 0.1
+            param.copy_(noise + 1.0 if "norm" in name else noise)
+    model.save_pretrained(folder)
+    return folder
+
+
+def make_args(hf_checkpoint: Path | str, **changes: Any) -> Namespace:
+    """Resolved arguments as slime.arguments would give them for this checkpoint, with ``changes``."""
+    hf = json.loads((Path(hf_checkpoint) / "config.json").read_text())
+    tp = changes.get("tensor_model_parallel_size", 1)
+    values: dict[str, Any] = {
+        **_RUN,
+        **_ALGORITHM,
+        "hf_checkpoint": str(hf_checkpoint),
+        "hf_architecture": hf,
+        "norm_epsilon": hf["rms_norm_eps"],
+        "num_layers": hf["num_hidden_layers"],
+        "hidden_size": hf["hidden_size"],
+        "ffn_hidden_size": hf["intermediate_size"],
+        "num_attention_heads": hf["num_attention_heads"],
+        "num_query_groups": hf["num_key_value_heads"],
+        "kv_channels": hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"],
+        "vocab_size": -(-hf["vocab_size"] // tp) * tp,
+        "max_position_embeddings": hf["max_position_embeddings"],
+        "rotary_base": hf["rope_parameters"]["rope_theta"],
+        "qk_layernorm": hf["model_type"] == "qwen3",
+        "add_qkv_bias": hf["model_type"] == "qwen2",
+        "untie_embeddings_and_output_weights": not hf["tie_word_embeddings"],
+    }
+    return Namespace(**{**values, **changes})
+
+
+_RUN: dict[str, Any] = {
+    "device": "cpu",
+    "train_threads": 1,
+    "world_size": 1,
+    "seed": 1,
+    "bf16": False,
+    "fp16": False,
+    "dtype": "float32",
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 1,
+    "context_parallel_size": 1,
+    "expert_model_parallel_size": 1,
+    "expert_tensor_parallel_size": 1,
+    "virtual_pipeline_model_parallel_size": None,
+    "sequence_parallel": False,
+    "use_distributed_optimizer": False,
+    "normalization": "RMSNorm",
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "lr": 1e-4,
+    "min_lr": 0.0,
+    "lr_decay_style": "constant",
+    "lr_warmup_iters": 0,
+    "lr_decay_iters": None,
+    "num_rollout": 8,
+    "weight_decay": 0.01,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_eps": 1e-8,
+    "clip_grad": 1.0,
+    "load": None,
+    "save": None,
+    "ref_load": None,
+    "no_load_optim": False,
+    "no_save_optim": False,
+    "model_name": None,
+    "custom_model_provider_path": None,
+    "only_train_params_name_list": None,
+    "freeze_params_name_list": None,
+}
+
+_ALGORITHM: dict[str, Any] = {
+    "loss_type": "policy_loss",
+    "advantage_estimator": "grpo",
+    "normalize_advantages": False,
+    "gamma": 1.0,
+    "lambd": 1.0,
+    "eps_clip": 0.2,
+    "eps_clip_high": None,
+    "eps_clip_c": None,
+    "entropy_coef": 0.0,
+    "use_kl_loss": False,
+    "kl_coef": 0.0,
+    "kl_loss_coef": 0.0,
+    "kl_loss_type": "k1",
+    "use_unbiased_kl": False,
+    "ref_update_interval": None,
+    "use_rollout_logprobs": False,
+    "use_tis": False,
+    "tis_clip": 2.0,
+    "tis_clip_low": 0.0,
+    "use_opsm": False,
+    "opsm_delta": 1e-4,
+    "calculate_per_token_loss": False,
+    "log_probs_chunk_size": -1,
+    "rollout_temperature": 0.8,
+    "custom_advantage_function_path": None,
+    "custom_loss_function_path": None,
+    "custom_tis_function_path": None,
+    "custom_pg_loss_reducer_function_path": None,
+}
+
+
+def make_rollout(seed: int, samples: int = 8, steps: int = 2, micro_batches: int = 2) -> Rollout:
+    """All samples of a rollout, as one rank would get them: lengths, masks and rewards vary."""
+    random = np.random.default_rng(seed)
+    responses = [int(n) for n in random.integers(3, 12, samples)]
+    totals = [int(n) + r for n, r in zip(random.integers(2, 14, samples), responses, strict=True)]
+    masks = [(random.random(r) > 0.25).astype(np.float32) for r in responses]
+    for mask in masks:
+        mask[-1] = 1.0
+    per_step = samples // steps
+    order = np.arange(samples).reshape(steps, per_step)
+    batches = [b.tolist() for row in order for b in np.array_split(row, micro_batches)]
+    return {
+        "tokens": [random.integers(0, VOCAB, n) for n in totals],
+        "total_lengths": totals,
+        "response_lengths": responses,
+        "loss_masks": masks,
+        "rewards": random.normal(size=samples).tolist(),
+        "rollout_log_probs": [random.normal(-4.6, 0.5, r).astype(np.float32) for r in responses],
+        "rollout_ids": list(range(samples)),
+        "sample_indices": list(range(samples)),
+        "micro_batch_indices": batches,
+        "num_microbatches": [micro_batches] * steps,
+        "global_batch_sizes": [per_step] * steps,
+        "global_num_tokens": [float(sum(masks[i].sum() for i in row)) for row in order],
+    }
+
+
+def rank_share(rollout: Rollout, rank: int, size: int) -> Rollout:
+    """What data-parallel rank ``rank`` gets: every size-th sample of each step, one micro-batch per step."""
+    steps = len(rollout["num_microbatches"])
+    per_step = len(rollout["tokens"]) // steps
+    mine = [s * per_step + i for s in range(steps) for i in range(rank, per_step, size)]
+    lists = (
+        "tokens total_lengths response_lengths loss_masks rewards rollout_log_probs "
+        "rollout_ids sample_indices"
+    )
+    share = {key: [rollout[key][i] for i in mine] for key in lists.split()}
+    each = len(mine) // steps
+    return {
+        **rollout,
+        **share,
+        "micro_batch_indices": [list(range(s * each, (s + 1) * each)) for s in range(steps)],
+        "num_microbatches": [1] * steps,
+    }
+
+
+@dataclass
+class Reference:
+    """What plain Hugging Face training gave: metrics of each rollout and the final weights."""
+
+    metrics: list[dict[str, float]]
+    weights: dict[str, torch.Tensor]
+
+
+def hf_reference(args: Namespace, rollouts: list[Rollout]) -> Reference:
+    """GRPO with torch's AdamW, one sequence per forward pass; no code of slime takes part."""
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.float32)
+    base = transformers.AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.float32)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+        lr=args.lr,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_eps,
+        weight_decay=args.weight_decay,
+    )
+    return Reference(
+        [_train_one(args, model, base, optimizer, rollout) for rollout in rollouts],
+        {name: value.detach().clone() for name, value in model.state_dict().items()},
+    )
+
+
+def _token_stats(args: Namespace, model: Any, rollout: Rollout, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs and entropies of the response of sample i."""
+    ids = torch.as_tensor(rollout["tokens"][i])
+    n = rollout["response_lengths"][i]
+    logits = model(input_ids=ids[None]).logits[0, -n - 1 : -1].float() / args.rollout_temperature
+    log_p = torch.log_softmax(logits, -1)
+    return log_p.gather(1, ids[-n:, None])[:, 0], -(log_p.exp() * log_p).sum(-1)
+
+
+def _train_one(
+    args: Namespace, model: Any, base: Any, optimizer: torch.optim.Optimizer, rollout: Rollout
+) -> dict[str, float]:
+    count = len(rollout["tokens"])
+    with torch.no_grad():
+        old = [_token_stats(args, model, rollout, i)[0] for i in range(count)]
+        ref = [_token_stats(args, base, rollout, i)[0] for i in range(count)]
+    steps = len(rollout["num_microbatches"])
+    per_step = count // steps
+    totals: dict[str, float] = {}
+    for step in range(steps):
+        optimizer.zero_grad()
+        for i in range(step * per_step, (step + 1) * per_step):
+            new, entropy = _token_stats(args, model, rollout, i)
+            mask = torch.as_tensor(rollout["loss_masks"][i])
+            ratio, reward = torch.exp(new - old[i]), rollout["rewards"][i]
+            pg = torch.maximum(-ratio * reward, -ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip) * reward)
+            gap = ref[i] - new
+            kl = torch.exp(gap) - 1 - gap
+            loss = pg - args.entropy_coef * entropy + args.kl_loss_coef * kl
+            scale = mask.sum() * per_step
+            ((loss * mask).sum() / scale).backward()
+            for key, value in {"loss": loss, "pg_loss": pg, "entropy": entropy, "kl": kl}.items():
+                totals[key] = totals.get(key, 0.0) + float((value * mask).sum() / scale) / steps
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip_grad)
+        totals["grad_norm"] = totals.get("grad_norm", 0.0) + float(norm) / steps
+        optimizer.step()
+    return totals
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def hf_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """(kind, tied=True) -> folder of a tiny checkpoint, made once."""
+    made: dict[tuple[str, bool], Path] = {}
+
+    def get(kind: str = "qwen3", tied: bool = True) -> Path:
+        if (kind, tied) not in made:
+            made[kind, tied] = write_hf_model(tmp_path_factory.mktemp(f"{kind}-{tied}"), kind, tied)
+        return made[kind, tied]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def single_rank() -> Iterator[None]:
+    """This process is a train group of one."""
+    import torch.distributed as dist
+
+    from slime.trainer.initialize import init
+
+    args = Namespace(**_RUN)
+    init(args, master_port=free_port())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def args_for() -> Callable[..., Namespace]:
+    return make_args
+
+
+@pytest.fixture
+def rollout_of() -> Callable[..., Rollout]:
+    return make_rollout
+
+
+@pytest.fixture
+def reference_of() -> Callable[..., Reference]:
+    return hf_reference
