@@ -26,7 +26,11 @@ def scan_train_data(raw: RawArguments, facts: Facts) -> Scan:
     """Look through --prompt-data, where the run will read it."""
     values = raw.values
     replays = values["debug_train_only"] or values["load_debug_rollout_data"] is not None
-    if replays or not values["rollout_global_dataset"] or values["data_source_path"] not in _DEFAULT_SOURCES:
+    if (
+        replays
+        or not values["rollout_global_dataset"]
+        or values["data_source_path"] not in _DEFAULT_SOURCES
+    ):
         return Scan()
     given = values["prompt_data"]
     if given is None:
@@ -47,9 +51,16 @@ def check_eval_data(args: Namespace, raw: RawArguments, facts: Facts) -> Iterato
     words = raw.values["eval_prompt_data"]
     if words is not None and len(words) > 1 and len(words) % 2:
         message = "an odd number of words"
-        yield Problem("--eval-prompt-data", " ".join(words), message, "give pairs: NAME PATH NAME PATH ...")
+        yield Problem(
+            "--eval-prompt-data", " ".join(words), message, "give pairs: NAME PATH NAME PATH ..."
+        )
     if words is not None and raw.values["eval_config"] is not None:
-        yield Problem("--eval-config", raw.values["eval_config"], "contradicts --eval-prompt-data", "keep one of the two")
+        yield Problem(
+            "--eval-config",
+            raw.values["eval_config"],
+            "contradicts --eval-prompt-data",
+            "keep one of the two",
+        )
     yield from check_eval_entries(list(facts.eval_entries), facts.eval_defaults)
     deadline = time.monotonic() + _SECONDS_FOR_READING
     for dataset in args.eval_datasets:
@@ -59,7 +70,9 @@ def check_eval_data(args: Namespace, raw: RawArguments, facts: Facts) -> Iterato
         if dataset.label_key is not None:
             keys[dataset.label_key] = "--eval-label-key"
         name = "--eval-config" if raw.values["eval_config"] else "--eval-prompt-data"
-        yield from scan_prompts(f"{name} {dataset.name}", dataset.path, dataset.path, keys, deadline).problems
+        yield from scan_prompts(
+            f"{name} {dataset.name}", dataset.path, dataset.path, keys, deadline
+        ).problems
 
 
 def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
@@ -69,15 +82,30 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         if path is not None and (dest == "run_dir" or raw.given(dest)):
             message = _why_not_writable(Path(path))
             if message:
-                yield Problem("--" + dest.replace("_", "-"), path, message, "give a directory you may write to")
+                yield Problem(
+                    "--" + dest.replace("_", "-"),
+                    path,
+                    message,
+                    "give a directory you may write to",
+                )
     template = args.load_debug_rollout_data
     if template is not None:
         pattern = re.sub(r"\{rollout_id[^}]*\}", "*", template)
         if pattern == template:
             message = "does not contain {rollout_id}"
-            yield Problem("--load-debug-rollout-data", template, message, "give the path that --save-debug-rollout-data had")
+            yield Problem(
+                "--load-debug-rollout-data",
+                template,
+                message,
+                "give the path that --save-debug-rollout-data had",
+            )
         elif not (glob.glob(pattern) or glob.glob(pattern + ".*")):
-            yield Problem("--load-debug-rollout-data", template, "no such file for any rollout", "give the path that was saved to")
+            yield Problem(
+                "--load-debug-rollout-data",
+                template,
+                "no such file for any rollout",
+                "give the path that was saved to",
+            )
 
 
 def _why_not_writable(path: Path) -> str:

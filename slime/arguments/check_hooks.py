@@ -1,4 +1,6 @@
-"""Checks of functions given by path: the form of the path here, import and signature in the room of the hooks."""
+"""Checks of functions given by path: the form of the path here, import and signature in the room of
+the hooks.
+"""
 
 import importlib
 import re
@@ -33,13 +35,16 @@ def check_hook_paths(args: Namespace) -> Iterator[Problem]:
 
 def _check_form(option: str, path: str) -> Iterator[Problem]:
     if not _DOTTED.fullmatch(path):
-        yield Problem(option, path, "not the import path of a function", "write package.module.function")
+        yield Problem(
+            option, path, "not the import path of a function", "write package.module.function"
+        )
 
 
 def check_hook_functions(args: Namespace) -> list[Problem]:
     """Import every hook and check its signature, by the room of the hooks.
 
-    It is looked up by name because it depends on this room; a build without it (a tool that only reads
+    It is looked up by name because it depends on this room; a build without it (a tool that only
+    reads
     configurations) leaves this check out.
     """
     try:

@@ -21,10 +21,12 @@ _LATEST = "latest_checkpointed_iteration.txt"
 
 
 def check_checkpoint(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
-    """--hf-checkpoint holds config, tokenizer and weights; --load and --ref-load hold a checkpoint."""
+    """--hf-checkpoint holds a whole model; --load and --ref-load hold a checkpoint."""
     given = raw.values["hf_checkpoint"]
     if given is None:
-        yield Problem("--hf-checkpoint", None, "needed", "give the directory of a Hugging Face model")
+        yield Problem(
+            "--hf-checkpoint", None, "needed", "give the directory of a Hugging Face model"
+        )
     elif not is_label(args.hf_checkpoint):
         yield from _check_hf_directory("--hf-checkpoint", given, Path(args.hf_checkpoint))
     for dest in ("ref_load", "opd_teacher_load", "load"):
@@ -33,11 +35,16 @@ def check_checkpoint(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
             continue  # --load of the own --save: continue if there is something, else start
         directory = Path(path)
         if not directory.is_dir():
-            yield Problem(option(dest), value, "no such directory", "give the directory of a checkpoint")
+            yield Problem(
+                option(dest), value, "no such directory", "give the directory of a checkpoint"
+            )
         elif (directory / "config.json").exists():
             yield from _check_hf_directory(option(dest), value, directory)
         elif not (directory / _LATEST).exists():
-            message = f"holds neither a Hugging Face model (config.json) nor a Megatron checkpoint ({_LATEST})"
+            message = (
+                "holds neither a Hugging Face model (config.json) nor a Megatron checkpoint "
+                f"({_LATEST})"
+            )
             yield Problem(option(dest), value, message)
 
 
@@ -73,7 +80,9 @@ def _check_index(name: str, given: str, directory: Path) -> Iterator[Problem]:
         return
     missing = [file for file in files if not (directory / file).exists()]
     if missing:
-        message = f"{len(missing)} of its {len(files)} weight files are missing: {', '.join(missing[:3])}"
+        message = (
+            f"{len(missing)} of its {len(files)} weight files are missing: {', '.join(missing[:3])}"
+        )
         yield Problem(name, given, message, "copy the whole model")
 
 
@@ -83,30 +92,52 @@ def check_shape(args: Namespace, raw: RawArguments, facts: Facts) -> Iterator[Pr
         given = raw.values[name]
         if raw.given(name) and not _agrees(args, name, given, expected):
             message = f"the model's config.json says {expected}"
-            yield Problem(option(name), given, message, "leave the option out: it is read from --hf-checkpoint")
+            yield Problem(
+                option(name),
+                given,
+                message,
+                "leave the option out: it is read from --hf-checkpoint",
+            )
     if facts.hf_config is not None:
-        for name in ("num_layers", "hidden_size", "num_attention_heads", "vocab_size", "ffn_hidden_size"):
+        for name in (
+            "num_layers",
+            "hidden_size",
+            "num_attention_heads",
+            "vocab_size",
+            "ffn_hidden_size",
+        ):
             if getattr(args, name) is None:
-                yield Problem(option(name), None, "not in the model's config.json", "give it as an option")
+                yield Problem(
+                    option(name), None, "not in the model's config.json", "give it as an option"
+                )
 
 
 def _agrees(args: Namespace, name: str, given: Any, expected: Any) -> bool:
     if name == "vocab_size":
-        padded = padded_vocab_size(expected, args.make_vocab_size_divisible_by, args.tensor_model_parallel_size)
+        padded = padded_vocab_size(
+            expected, args.make_vocab_size_divisible_by, args.tensor_model_parallel_size
+        )
         return given in (expected, padded)
     if isinstance(expected, float):
-        return abs(given - expected) <= 1e-6 * abs(expected)
+        return bool(abs(given - expected) <= 1e-6 * abs(expected))
     return bool(given == expected)
 
 
 def check_layout(args: Namespace) -> Iterator[Problem]:
     """Heads, layers and experts can be split as the parallel sizes say."""
     tensor, pipeline = args.tensor_model_parallel_size, args.pipeline_model_parallel_size
-    for name in ("num_attention_heads", "num_query_groups", "ffn_hidden_size", "moe_ffn_hidden_size"):
+    for name in (
+        "num_attention_heads",
+        "num_query_groups",
+        "ffn_hidden_size",
+        "moe_ffn_hidden_size",
+    ):
         value = getattr(args, name)
         if value is not None and value % tensor:
             message = f"the model's {name} {value} cannot be split over {tensor} ranks"
-            yield Problem("--tensor-model-parallel-size", tensor, message, f"give a divisor of {value}")
+            yield Problem(
+                "--tensor-model-parallel-size", tensor, message, f"give a divisor of {value}"
+            )
     uneven = (
         args.decoder_first_pipeline_num_layers
         or args.decoder_last_pipeline_num_layers
@@ -117,16 +148,26 @@ def check_layout(args: Namespace) -> Iterator[Problem]:
     stages = pipeline * (args.virtual_pipeline_model_parallel_size or 1)
     if args.num_layers is not None and not uneven and args.num_layers % stages:
         message = f"the model's {args.num_layers} layers cannot be split over {stages} stages"
-        remedy = "give a divisor, or the layers of the first and last stage (--decoder-first-pipeline-num-layers)"
+        remedy = (
+            "give a divisor, or the layers of the first and last stage "
+            "(--decoder-first-pipeline-num-layers)"
+        )
         yield Problem("--pipeline-model-parallel-size", pipeline, message, remedy)
     if args.num_experts is not None:
         expert = args.expert_model_parallel_size
         if args.num_experts % expert:
             message = f"the model's {args.num_experts} experts cannot be split over {expert} ranks"
-            yield Problem("--expert-model-parallel-size", expert, message, f"give a divisor of {args.num_experts}")
+            yield Problem(
+                "--expert-model-parallel-size",
+                expert,
+                message,
+                f"give a divisor of {args.num_experts}",
+            )
         if tensor > 1 and not args.sequence_parallel:
             message = "a mixture of experts with tensor parallelism needs it"
             yield Problem("--sequence-parallel", False, message, "add --sequence-parallel")
     elif args.expert_model_parallel_size > 1:
         message = "the model has no experts"
-        yield Problem("--expert-model-parallel-size", args.expert_model_parallel_size, message, "leave it out")
+        yield Problem(
+            "--expert-model-parallel-size", args.expert_model_parallel_size, message, "leave it out"
+        )

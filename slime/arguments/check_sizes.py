@@ -91,7 +91,9 @@ def check_ranges(raw: RawArguments) -> Iterator[Problem]:
         for name in names:
             value = raw.values[name]
             if value is not None and not low <= value <= high:
-                wanted = f"at least {low:g}" if high == _INFINITY else f"between {low:g} and {high:g}"
+                wanted = (
+                    f"at least {low:g}" if high == _INFINITY else f"between {low:g} and {high:g}"
+                )
                 yield Problem(option(name), value, f"must be {wanted}")
     for name in ("rollout_top_k", "eval_top_k"):
         value = raw.values[name]
@@ -111,18 +113,22 @@ def check_ranks(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
             "--actor-num-gpus-per-node",
             shown,
             f"{world} ranks cannot be split into model replicas of {model} "
-            f"(tensor {args.tensor_model_parallel_size} x pipeline {args.pipeline_model_parallel_size}"
+            f"(tensor {args.tensor_model_parallel_size} x pipeline "
+            f"{args.pipeline_model_parallel_size}"
             f" x context {args.context_parallel_size})",
             f"give a multiple of {model} ranks, or smaller parallel sizes",
         )
     experts = (
-        args.expert_model_parallel_size * args.expert_tensor_parallel_size * args.pipeline_model_parallel_size
+        args.expert_model_parallel_size
+        * args.expert_tensor_parallel_size
+        * args.pipeline_model_parallel_size
     )
     if args.num_experts and world % experts:
         yield Problem(
             "--expert-model-parallel-size",
             args.expert_model_parallel_size,
-            f"{world} ranks cannot be split by expert {args.expert_model_parallel_size} x expert tensor "
+            f"{world} ranks cannot be split by expert {args.expert_model_parallel_size} x "
+            "expert tensor "
             f"{args.expert_tensor_parallel_size} x pipeline {args.pipeline_model_parallel_size}",
             f"give a multiple of {experts} ranks, or smaller parallel sizes",
         )
@@ -138,14 +144,21 @@ def _check_engines(args: Namespace) -> Iterator[Problem]:
         message = f"is no multiple of --rollout-num-gpus-per-engine {each}"
         yield Problem("--rollout-num-gpus", gpus, message, f"give a multiple of {each}")
     if each > args.num_gpus_per_node and each % args.num_gpus_per_node:
-        message = f"an engine over several nodes takes whole ones (--num-gpus-per-node {args.num_gpus_per_node})"
+        message = (
+            "an engine over several nodes takes whole ones (--num-gpus-per-node "
+            f"{args.num_gpus_per_node})"
+        )
         yield Problem("--rollout-num-gpus-per-engine", each, message)
 
 
 def check_batches(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
-    """The samples of a rollout against steps, batches and ranks. No sample may be dropped in silence."""
+    """The samples of a rollout against steps, batches and ranks. No sample may be dropped in
+    silence.
+    """
     if args.rollout_batch_size is None:
-        yield Problem("--rollout-batch-size", None, "needed", "say how many prompts a rollout takes")
+        yield Problem(
+            "--rollout-batch-size", None, "needed", "say how many prompts a rollout takes"
+        )
         return
     if args.num_rollout is None:
         yield from _check_number_of_rollouts(args, raw)
@@ -162,14 +175,25 @@ def _check_number_of_rollouts(args: Namespace, raw: RawArguments) -> Iterator[Pr
         yield Problem("--num-rollout", None, "needed", "give --num-rollout or --num-epoch")
     elif args.num_rollout_per_epoch == 0:
         message = f"an epoch has fewer prompts than --rollout-batch-size {args.rollout_batch_size}"
-        yield Problem("--num-epoch", args.num_epoch, message, "give --num-rollout, or a smaller batch")
+        yield Problem(
+            "--num-epoch", args.num_epoch, message, "give --num-rollout, or a smaller batch"
+        )
     elif args.lr_decay_style != "constant" and not raw.given("lr_decay_iters"):
-        message = "the prompts of an epoch are counted only when the run has started: the decay has no end yet"
-        yield Problem("--num-epoch", args.num_epoch, message, "give --lr-decay-iters, or --num-rollout")
+        message = (
+            "the prompts of an epoch are counted only when the run has started: the decay has "
+            "no end yet"
+        )
+        yield Problem(
+            "--num-epoch", args.num_epoch, message, "give --lr-decay-iters, or --num-rollout"
+        )
 
 
 def _check_steps(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
-    samples, batch, steps = args.samples_per_rollout, args.global_batch_size, args.num_steps_per_rollout
+    samples, batch, steps = (
+        args.samples_per_rollout,
+        args.global_batch_size,
+        args.num_steps_per_rollout,
+    )
     product = f"{args.rollout_batch_size} prompts x {args.n_samples_per_prompt} samples = {samples}"
     if steps < 1 or samples % steps:  # no step at all: the batch is larger than the rollout
         message = f"{product} cannot be split into whole steps of that size"
@@ -185,9 +209,14 @@ def _check_steps(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         remedy = f"give one of --global-batch-size {samples // steps} and --num-steps-per-rollout"
         yield Problem("--global-batch-size", batch, message, remedy)
     elif args.use_dynamic_batch_size and batch < args.data_parallel_size:
-        message = f"is less than the {args.data_parallel_size} data-parallel ranks: some would have nothing to do"
+        message = (
+            f"is less than the {args.data_parallel_size} data-parallel ranks: some would have "
+            "nothing to do"
+        )
         yield Problem("--global-batch-size", batch, message, "give larger batches or fewer ranks")
-    elif not args.use_dynamic_batch_size and batch % (args.data_parallel_size * args.micro_batch_size or 1):
+    elif not args.use_dynamic_batch_size and batch % (
+        args.data_parallel_size * args.micro_batch_size or 1
+    ):
         split = args.data_parallel_size * args.micro_batch_size
         message = (
             f"cannot be split over {args.data_parallel_size} data-parallel ranks "
@@ -211,19 +240,31 @@ def check_lengths(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
     limit, context = args.max_position_embeddings, args.rollout_max_context_len
     for prefix in ("rollout", "eval"):
         total = getattr(args, f"{prefix}_max_context_len")
-        if limit is not None and total is not None and total > limit and raw.given(f"{prefix}_max_context_len"):
+        if (
+            limit is not None
+            and total is not None
+            and total > limit
+            and raw.given(f"{prefix}_max_context_len")
+        ):
             message = f"the model has {limit} positions"
             yield Problem(f"--{prefix}-max-context-len", total, message, f"give at most {limit}")
     response, prompt = args.rollout_max_response_len, args.rollout_max_prompt_len
     if response is None:
         if not args.debug_train_only and not raw.given("rollout_max_context_len"):
-            yield Problem("--rollout-max-response-len", None, "needed", "say how long a response may be")
+            yield Problem(
+                "--rollout-max-response-len", None, "needed", "say how long a response may be"
+            )
     elif context is not None and response >= context:
         message = f"leaves no room for a prompt: prompt and response together have {context} tokens"
         yield Problem("--rollout-max-response-len", response, message, f"give less than {context}")
     elif context is not None and prompt is not None and prompt + response > context:
-        message = f"with --rollout-max-response-len {response} that is more than the {context} tokens of a sequence"
-        yield Problem("--rollout-max-prompt-len", prompt, message, f"give at most {context - response}")
+        message = (
+            f"with --rollout-max-response-len {response} that is more than the {context} tokens "
+            "of a sequence"
+        )
+        yield Problem(
+            "--rollout-max-prompt-len", prompt, message, f"give at most {context - response}"
+        )
 
 
 def option(dest: str) -> str:

@@ -1,4 +1,6 @@
-"""YAML configuration files: flat or nested by group, read with file and line, every mistake collected."""
+"""YAML configuration files: flat or nested by group, read with file and line, every mistake
+collected.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -38,7 +40,9 @@ def read_config(
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return [], [Problem("--config", shown, f"cannot be read: {reason}", "give the path of a YAML file")]
+        return [], [
+            Problem("--config", shown, f"cannot be read: {reason}", "give the path of a YAML file")
+        ]
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
@@ -70,11 +74,14 @@ class _Reader:
         self.groups = groups
         self.environment = environment
         self.problems: list[Problem] = []
+        self.seen: set[int] = set()
 
     def read(self, root: yaml.Node) -> tuple[list[Entry], list[Problem]]:
         if not isinstance(root, yaml.MappingNode):
             where = self._where(root)
-            return [], [Problem(where, None, "a configuration is a mapping", "write `option: value` lines")]
+            return [], [
+                Problem(where, None, "a configuration is a mapping", "write `option: value` lines")
+            ]
         entries: list[Entry] = []
         for key, node in _items(root):
             if key in self.groups and isinstance(node, yaml.MappingNode):
@@ -95,6 +102,9 @@ class _Reader:
 
     def _prepare(self, node: yaml.Node) -> None:
         """Fill in the environment and find duplicate keys, in the value `node`."""
+        if id(node) in self.seen:  # an alias of a node that was prepared, or of one around it
+            return
+        self.seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             self._interpolate(node)
         elif isinstance(node, yaml.SequenceNode):

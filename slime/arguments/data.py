@@ -6,8 +6,18 @@ GROUP = FlagGroup(
     "data",
     "data: prompts",
     (
-        Flag("--prompt-data", str, None, "Prompts, jsonl or parquet; path@[0:100] takes a slice.", path=True),
-        negative("--disable-rollout-global-dataset", "rollout_global_dataset", "The rollout function brings its own data."),
+        Flag(
+            "--prompt-data",
+            str,
+            None,
+            "Prompts, jsonl or parquet; path@[0:100] takes a slice.",
+            path=True,
+        ),
+        negative(
+            "--disable-rollout-global-dataset",
+            "rollout_global_dataset",
+            "The rollout function brings its own data.",
+        ),
         Flag(
             "--data-source-path",
             str,
@@ -18,9 +28,22 @@ GROUP = FlagGroup(
         Flag("--label-key", str, None, "Key of the label."),
         Flag("--metadata-key", str, "metadata", "Key of the metadata."),
         Flag("--tool-key", str, "tools", "Key of the tools."),
-        Flag("--multimodal-keys", json_value, None, 'Keys of images, videos, audio, as JSON: {"image": "images"}.'),
-        switch("--apply-chat-template", "The prompt is a list of messages: apply the tokenizer's chat template."),
-        Flag("--apply-chat-template-kwargs", json_value, {}, "Arguments of the chat template, as JSON."),
+        Flag(
+            "--multimodal-keys",
+            json_value,
+            None,
+            'Keys of images, videos, audio, as JSON: {"image": "images"}.',
+        ),
+        switch(
+            "--apply-chat-template",
+            "The prompt is a list of messages: apply the tokenizer's chat template.",
+        ),
+        Flag(
+            "--apply-chat-template-kwargs",
+            json_value,
+            {},
+            "Arguments of the chat template, as JSON.",
+        ),
         Flag(
             "--loss-mask-type",
             str,

@@ -1,4 +1,4 @@
-"""The one error type for a user's mistakes: it lists every problem at once, each with its remedy."""
+"""The error type for a user's mistakes: it lists every problem at once, each with its remedy."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,8 @@ class Problem:
     """One mistake.
 
     Attributes:
-        option: The option as the user writes it (`--rollout-batch-size`), or another place (`run.yaml:3`).
+        option: The option as the user writes it (`--rollout-batch-size`), or another place
+            (`run.yaml:3`).
         value: What was given; None when nothing was.
         message: What is wrong.
         remedy: What to do about it; may be empty.
@@ -34,14 +35,17 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """The configuration is wrong: `problems` holds all that was found, `str()` is the message for the user."""
+    """The configuration is wrong: `problems` holds all that was found, `str()` is the message for
+    the user.
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: list[Problem] = list(problems)
         super().__init__(render_problems(self.problems))
 
     def __reduce__(self) -> tuple[type["ConfigError"], tuple[list[Problem]]]:
-        # The default would hand the message to __init__; a ConfigError must survive the way between processes.
+        # The default would hand the message to __init__; a ConfigError must survive the way between
+        # processes.
         return (ConfigError, (self.problems,))
 
 

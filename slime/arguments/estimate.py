@@ -34,7 +34,9 @@ def train_rank_gib(args: Namespace) -> float:
     weight = _BYTES[args.dtype]
     optimizer = 8 if args.dtype == "float32" else 12
     shards = args.data_parallel_size if args.use_distributed_optimizer else 1
-    parameters = count_parameters(args) / (args.tensor_model_parallel_size * args.pipeline_model_parallel_size)
+    parameters = count_parameters(args) / (
+        args.tensor_model_parallel_size * args.pipeline_model_parallel_size
+    )
     base = TRAIN_BASE_GIB if args.device == "cpu" else 0.0
     return float(base + parameters * (weight + 4 + optimizer / max(shards, 1)) / _GIB)
 
@@ -63,5 +65,7 @@ def _feed_forward(args: Namespace, has_experts: bool) -> int:
     matrices = 3 if args.swiglu else 2
     if not has_experts:
         return int(matrices * args.hidden_size * args.ffn_hidden_size)
-    width = args.num_experts * args.moe_ffn_hidden_size + (args.moe_shared_expert_intermediate_size or 0)
+    width = args.num_experts * args.moe_ffn_hidden_size + (
+        args.moe_shared_expert_intermediate_size or 0
+    )
     return int(matrices * args.hidden_size * width + args.hidden_size * args.num_experts)

@@ -1,4 +1,6 @@
-"""Evaluation data sets and their settings; what a data set does not say comes from the defaults, then from the arguments."""
+"""Evaluation data sets and their settings; what a data set does not say comes from the defaults,
+then from the arguments.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -120,20 +122,28 @@ def check_eval_entries(entries: list[Any], defaults: Any) -> list[Problem]:
         for key in mapping:
             if key not in known:
                 remedy = did_you_mean(str(key), known) or "known: " + ", ".join(known)
-                problems.append(Problem(f"--eval-config {place}.{key}", mapping[key], "no such setting", remedy))
+                problems.append(
+                    Problem(f"--eval-config {place}.{key}", mapping[key], "no such setting", remedy)
+                )
         if place != "defaults":
             for key in ("name", "path"):
                 if not isinstance(mapping.get(key), str):
-                    problems.append(Problem(f"--eval-config {place}.{key}", mapping.get(key), "needs a text"))
+                    problems.append(
+                        Problem(f"--eval-config {place}.{key}", mapping.get(key), "needs a text")
+                    )
             name = str(mapping.get("name"))
             if name in names:
-                problems.append(Problem(f"--eval-config {place}.name", name, "used twice", "give each its own name"))
+                problems.append(
+                    Problem(
+                        f"--eval-config {place}.name", name, "used twice", "give each its own name"
+                    )
+                )
             names.add(name)
     return problems
 
 
 def read_eval_config(path: Path) -> tuple[list[Any], Any, list[Problem]]:
-    """(data sets, defaults, problems) of an `--eval-config` file, unchecked beyond its outer form."""
+    """(data sets, defaults, problems) of an `--eval-config` file; only its form is checked."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -141,7 +151,18 @@ def read_eval_config(path: Path) -> tuple[list[Any], Any, list[Problem]]:
     section = content.get("eval", content) if isinstance(content, dict) else None
     if not isinstance(section, dict) or not isinstance(section.get("datasets"), list):
         message = "holds no list of data sets"
-        return [], {}, [Problem("--eval-config", str(path), message, "write eval: {defaults: {...}, datasets: [...]}")]
+        return (
+            [],
+            {},
+            [
+                Problem(
+                    "--eval-config",
+                    str(path),
+                    message,
+                    "write eval: {defaults: {...}, datasets: [...]}",
+                )
+            ],
+        )
     return section["datasets"], section.get("defaults") or {}, []
 
 
@@ -149,10 +170,14 @@ def entries_of_prompt_data(words: list[str]) -> list[dict[str, Any]]:
     """The entries of `--eval-prompt-data`: pairs of name and path, or one path alone."""
     if len(words) == 1:
         return [{"name": Path(words[0].split("@")[0]).stem, "path": words[0]}]
-    return [{"name": name, "path": path} for name, path in zip(words[::2], words[1::2], strict=False)]
+    return [
+        {"name": name, "path": path} for name, path in zip(words[::2], words[1::2], strict=False)
+    ]
 
 
-def _fill(entry: Mapping[str, Any], defaults: Mapping[str, Any], args: Mapping[str, Any]) -> EvalDatasetConfig:
+def _fill(
+    entry: Mapping[str, Any], defaults: Mapping[str, Any], args: Mapping[str, Any]
+) -> EvalDatasetConfig:
     values = {**defaults, **entry}
     for name, attributes in _FALLBACKS.items():
         if values.get(name) is None:

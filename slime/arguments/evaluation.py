@@ -8,8 +8,19 @@ GROUP = FlagGroup(
     (
         Flag("--eval-interval", int, None, "Rollouts between two evaluations."),
         Flag("--eval-prompt-data", str, None, "Pairs of name and path.", nargs="+", path=True),
-        Flag("--eval-config", str, None, "YAML with evaluation data sets and their settings.", path=True),
-        Flag("--eval-function-path", str, None, "The function that evaluates (default: the rollout function)."),
+        Flag(
+            "--eval-config",
+            str,
+            None,
+            "YAML with evaluation data sets and their settings.",
+            path=True,
+        ),
+        Flag(
+            "--eval-function-path",
+            str,
+            None,
+            "The function that evaluates (default: the rollout function).",
+        ),
         switch("--skip-eval-before-train", "Do not evaluate before the first rollout."),
         Flag("--eval-input-key", str, None, "Key of the prompt."),
         Flag("--eval-label-key", str, None, "Key of the label."),

@@ -1,4 +1,6 @@
-"""What the machine and the disk say: gathered once, so that resolution is a pure function of options and facts."""
+"""What the machine and the disk say: gathered once, so that resolution is a pure function of
+options and facts.
+"""
 
 import os
 from collections.abc import Mapping
@@ -23,7 +25,6 @@ class Facts:
 
     Attributes:
         device: `cpu` or `cuda`, for `--device auto`.
-        cores: CPU cores that this process may use.
         directory: Where relative paths start.
         now: Time of the start, for the name of the run.
         paths: A path as given -> the absolute path.
@@ -34,7 +35,6 @@ class Facts:
     """
 
     device: str = "cpu"
-    cores: int = 1
     directory: str = "/"
     now: str = ""
     paths: Mapping[str, str] = field(default_factory=dict)
@@ -45,22 +45,20 @@ class Facts:
 
 
 def gather_facts(
-    raw: RawArguments, num_prompts: int | None = None, environment: Mapping[str, str] | None = None
+    raw: RawArguments, environment: Mapping[str, str] | None = None
 ) -> tuple[Facts, list[Problem]]:
-    """Look at the machine and the files the options name. Returns what was found and what could not be."""
+    """Look at the machine and at the files that options name. Returns what was found and missed."""
     environment = os.environ if environment is None else environment
     paths, problems = _absolute_paths(raw, environment)
     entries, defaults, eval_problems = _eval_entries(raw, paths, environment)
     facts = Facts(
         device=detect_device(environment),
-        cores=len(os.sched_getaffinity(0)),
         directory=str(user_path("", environment)),
         now=datetime.now().strftime("%Y%m%d-%H%M%S"),
         paths=paths,
         hf_config=_hf_config(raw, paths),
         eval_entries=tuple(entries),
         eval_defaults=defaults,
-        num_prompts=num_prompts,
     )
     return facts, problems + eval_problems
 
@@ -91,7 +89,9 @@ def _absolute_paths(
 def unbuilt_label(option: str, label: str) -> Problem:
     """The problem of a label whose target has not been built."""
     target = target_of(label)
-    return Problem(option, label, "this Bazel target is not built", f"build it first: ./bazelw build {target}")
+    return Problem(
+        option, label, "this Bazel target is not built", f"build it first: ./bazelw build {target}"
+    )
 
 
 def _path_values(flag: Flag, value: Any) -> list[str]:

@@ -1,4 +1,6 @@
-"""What one option is: its name, type, default and help. Command line and YAML share this description."""
+"""What one option is: its name, type, default and help. Command line and YAML share this
+description.
+"""
 
 import ast
 import json
@@ -17,7 +19,8 @@ def json_value(text: str) -> Any:
 
 def layer_pattern(text: str) -> int | list[int]:
     """The type of options that choose layers: every N-th, or a 0/1 list such as `[0]*1+[1]*27`."""
-    return _pattern_of(ast.parse(text, mode="eval").body)
+    pattern: int | list[int] = _pattern_of(ast.parse(text, mode="eval").body)
+    return pattern
 
 
 def _pattern_of(node: ast.expr) -> Any:
@@ -29,7 +32,12 @@ def _pattern_of(node: ast.expr) -> Any:
         left, right = _pattern_of(node.left), _pattern_of(node.right)
         if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
             return left + right
-        if isinstance(node.op, ast.Mult) and isinstance(left, list) and isinstance(right, int) and right <= 1000:
+        if (
+            isinstance(node.op, ast.Mult)
+            and isinstance(left, list)
+            and isinstance(right, int)
+            and right <= 1000
+        ):
             return left * right
     raise ValueError("neither a number nor a list expression")
 
@@ -44,10 +52,11 @@ class Flag:
         default: The published default.
         help: One sentence.
         choices: The allowed values; empty allows all.
-        nargs: None for one value, "+" or "*" for a list, "append" for a flag that may be given several times.
+        nargs: None for one value, "+" or "*" for a list, "append" for a repeatable flag.
         target: The attribute in the arguments, where it is not the name with underscores.
         negates: The flag switches its attribute off (`--disable-...`).
-        path: The value is a path (or a list of paths): made absolute, may be a Bazel label `//pkg:name`.
+        path: The value is a path (or a list of paths): made absolute, may be a Bazel label
+            `//pkg:name`.
     """
 
     name: str
@@ -100,7 +109,7 @@ class WrongValueError(ValueError):
 
 
 def convert_text(flag: Flag, words: Sequence[str]) -> Any:
-    """The value of command-line words (or of an interpolated YAML scalar). Raises WrongValueError."""
+    """The value of command-line words. Raises WrongValueError."""
     if flag.nargs is not None:
         return [_check_choice(flag, _scalar_from_text(flag, word)) for word in words]
     return _check_choice(flag, _scalar_from_text(flag, words[0]))
@@ -125,7 +134,7 @@ def expected(flag: Flag) -> str:
         bool: "true or false",
         layer_pattern: "a number or a 0/1 list",
     }
-    one = names.get(flag.kind, "JSON") if not flag.choices else "one of " + ", ".join(flag.choices)  # type: ignore[call-overload]
+    one = names.get(flag.kind, "JSON") if not flag.choices else "one of " + ", ".join(flag.choices)
     return one if flag.nargs is None else f"a list, each item {one}"
 
 
@@ -156,7 +165,9 @@ def _scalar_from_yaml(flag: Flag, value: Any) -> Any:
         return float(value)
     if flag.kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-4 as a text
         return _scalar_from_text(flag, value)
-    if flag.kind is int and isinstance(value, float) and value.is_integer():  # 1.0e6 meant as a count
+    if (
+        flag.kind is int and isinstance(value, float) and value.is_integer()
+    ):  # 1.0e6 meant as a count
         return int(value)
     if type(value) is not flag.kind:
         raise WrongValueError(f"expected {expected(flag)}")

@@ -1,4 +1,6 @@
-"""The options of the installed SGLang and router, read from their source text: importing them takes seconds and needs torch."""
+"""The options of the installed SGLang and router, read from their source text: importing them takes
+seconds and needs torch.
+"""
 
 import ast
 import sys

@@ -7,8 +7,19 @@ GROUP = FlagGroup(
     "checkpoint (Megatron): load and save",
     (
         Flag("--load", str, None, "Continue from this checkpoint directory.", path=True),
-        Flag("--save", str, None, "Checkpoints go here (default: checkpoints in --run-dir).", path=True),
-        Flag("--save-interval", int, None, "Rollouts between two checkpoints; the last is always saved."),
+        Flag(
+            "--save",
+            str,
+            None,
+            "Checkpoints go here (default: checkpoints in --run-dir).",
+            path=True,
+        ),
+        Flag(
+            "--save-interval",
+            int,
+            None,
+            "Rollouts between two checkpoints; the last is always saved.",
+        ),
         Flag("--ckpt-step", int, None, "Iteration of --load (default: its latest)."),
         switch("--no-save-optim", "Save no optimizer state."),
         switch("--no-save-rng", "Save no random state."),

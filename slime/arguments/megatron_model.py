@@ -1,7 +1,7 @@
 """Megatron's model shape. What is not given is read from the config of --hf-checkpoint.
 
-Where Megatron's own default would be wrong for every model that slime trains (learned positions, LayerNorm,
-dropout 0.1), the default here is None or 0: taken from the checkpoint, which is what is trained.
+Where Megatron's own default would be wrong for every model that slime trains (learned positions,
+LayerNorm, dropout 0.1), the default here is None (taken from the checkpoint) or 0.
 """
 
 from slime.arguments.flag import Flag, FlagGroup, negative, switch, toggle
@@ -18,7 +18,9 @@ GROUP = FlagGroup(
         Flag("--num-query-groups", int, None, "Key/value heads."),
         Flag("--kv-channels", int, None, "Width of a head."),
         Flag("--vocab-size", int, None, "Tokens of the vocabulary, before padding."),
-        Flag("--make-vocab-size-divisible-by", int, 128, "Pad the vocabulary to a multiple (CPU: 1)."),
+        Flag(
+            "--make-vocab-size-divisible-by", int, 128, "Pad the vocabulary to a multiple (CPU: 1)."
+        ),
         Flag("--max-position-embeddings", int, None, "Longest sequence of the model."),
         Flag("--seq-length", int, None, "Sequence length Megatron plans for."),
         Flag(

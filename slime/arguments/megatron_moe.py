@@ -9,7 +9,12 @@ GROUP = FlagGroup(
         Flag("--num-experts", int, None, "Experts per layer (default: from --hf-checkpoint)."),
         Flag("--moe-router-topk", int, None, "Experts per token (default: from --hf-checkpoint)."),
         Flag("--moe-ffn-hidden-size", int, None, "Width of an expert."),
-        Flag("--moe-layer-freq", layer_pattern, None, "Which layers have experts: N or a list expression."),
+        Flag(
+            "--moe-layer-freq",
+            layer_pattern,
+            None,
+            "Which layers have experts: N or a list expression.",
+        ),
         Flag("--moe-shared-expert-intermediate-size", int, None, "Width of the shared experts."),
         switch("--moe-shared-expert-gate", "Gate of the shared expert."),
         switch("--moe-shared-expert-overlap", "Overlap the shared expert with communication."),

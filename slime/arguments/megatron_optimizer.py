@@ -28,7 +28,9 @@ OPTIMIZER = FlagGroup(
             "Shape of those steps.",
             choices=("exponential", "linear", "cosine", "minus_sqrt"),
         ),
-        switch("--override-opt-param-scheduler", "Take the schedule from here, not the checkpoint."),
+        switch(
+            "--override-opt-param-scheduler", "Take the schedule from here, not the checkpoint."
+        ),
         switch("--use-checkpoint-opt-param-scheduler", "Take the schedule from the checkpoint."),
         Flag("--weight-decay", float, 0.01, "Weight decay."),
         Flag("--start-weight-decay", float, None, "Weight decay at the start."),

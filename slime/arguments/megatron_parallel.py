@@ -1,4 +1,6 @@
-"""Megatron's parallel layout, communication overlap and recompute, under Megatron's own names and defaults."""
+"""Megatron's parallel layout, communication overlap and recompute, under Megatron's own names and
+defaults.
+"""
 
 from slime.arguments.flag import Flag, FlagGroup, switch
 
@@ -11,7 +13,9 @@ GROUP = FlagGroup(
         Flag("--context-parallel-size", int, 1, "Ranks that share a sequence."),
         Flag("--expert-model-parallel-size", int, 1, "Ranks that share the experts."),
         Flag("--expert-tensor-parallel-size", int, None, "Tensor-parallel ranks of an expert."),
-        switch("--sequence-parallel", "Split norms and dropout along the sequence over tensor ranks."),
+        switch(
+            "--sequence-parallel", "Split norms and dropout along the sequence over tensor ranks."
+        ),
         Flag("--virtual-pipeline-model-parallel-size", int, None, "Model chunks per stage."),
         Flag("--num-layers-per-virtual-pipeline-stage", int, None, "Layers of such a chunk."),
         Flag("--num-virtual-stages-per-pipeline-rank", int, None, "The same, as a count."),
@@ -23,7 +27,11 @@ GROUP = FlagGroup(
         switch("--account-for-loss-in-pipeline-split", "Count the loss as a layer."),
         Flag("--cp-comm-type", str, None, "How context-parallel ranks exchange.", nargs="+"),
         Flag(
-            "--hierarchical-context-parallel-sizes", int, None, "Levels of that exchange.", nargs="+"
+            "--hierarchical-context-parallel-sizes",
+            int,
+            None,
+            "Levels of that exchange.",
+            nargs="+",
         ),
         switch("--use-distributed-optimizer", "Shard the optimizer over data-parallel ranks."),
         Flag("--num-distributed-optimizer-instances", int, 1, "Copies of the sharded optimizer."),

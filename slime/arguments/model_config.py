@@ -43,7 +43,8 @@ def _dense_shape(config: dict[str, Any]) -> dict[str, Any]:
         "add_qkv_bias": kind in _BIAS_IN_QKV or bool(config.get("attention_bias", False)),
         "add_bias_linear": bool(config.get("mlp_bias", False)),
         "swiglu": config.get("hidden_act", "silu") == "silu",
-        # Absent means untied: the configs of all these families leave the line out where it is false.
+        # Absent means untied: the configs of all these families leave the line out where it is
+        # false.
         "untie_embeddings_and_output_weights": not config.get("tie_word_embeddings", False),
     }
 
@@ -65,7 +66,11 @@ def _position_shape(config: dict[str, Any]) -> dict[str, Any]:
 
 def _moe_shape(config: dict[str, Any]) -> dict[str, Any]:
     experts = next(
-        (config[key] for key in ("num_experts", "num_local_experts", "n_routed_experts") if config.get(key)),
+        (
+            config[key]
+            for key in ("num_experts", "num_local_experts", "n_routed_experts")
+            if config.get(key)
+        ),
         None,
     )
     if experts is None:
@@ -95,7 +100,9 @@ def _moe_layer_freq(config: dict[str, Any]) -> int | list[int]:
     """Which layers have experts: 1 for all, else a 0/1 list."""
     layers = config.get("num_hidden_layers", 0)
     step = config.get("decoder_sparse_step", 1)
-    dense = set(config.get("mlp_only_layers") or []) | set(range(config.get("first_k_dense_replace", 0)))
+    dense = set(config.get("mlp_only_layers") or []) | set(
+        range(config.get("first_k_dense_replace", 0))
+    )
     pattern = [int(i not in dense and (i + 1) % step == 0) for i in range(layers)]
     return 1 if all(pattern) else pattern
 

@@ -1,4 +1,6 @@
-"""The command line: argparse splits it and prints `--help`; values are converted in `raw.py`, so that all mistakes are found."""
+"""The command line: argparse splits it and prints `--help`; values are converted in `raw.py`, so
+that all mistakes are found.
+"""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -28,7 +30,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="slime",
         description=DESCRIPTION,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=44, width=120),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+            prog, max_help_position=44, width=120
+        ),
         usage="slime --config FILE [--config FILE ...] [--option VALUE ...]",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
@@ -44,7 +48,8 @@ def add_custom(
 ) -> list[tuple[argparse.Action, Any]]:
     """Let the user's function add flags. Returns its actions, each with its default.
 
-    The defaults are taken out of the parser, so that a flag on the command line can be told from a default.
+    The defaults are taken out of the parser, so that a flag on the command line can be told from a
+    default.
     """
     if add_custom_arguments is None:
         return []
@@ -72,7 +77,11 @@ def _add_group(parser: argparse.ArgumentParser, group: FlagGroup, taken: set[str
         if flag.kind is bool:
             _add_switch(section, flag, taken)
             continue
-        options: dict[str, Any] = {"dest": flag.dest, "help": _help(flag), "metavar": _metavar(flag)}
+        options: dict[str, Any] = {
+            "dest": flag.dest,
+            "help": _help(flag),
+            "metavar": _metavar(flag),
+        }
         if flag.nargs == "append":
             options["action"] = "append"
         elif flag.nargs is not None:
@@ -84,7 +93,9 @@ def _add_switch(section: Any, flag: Flag, taken: set[str]) -> None:
     section.add_argument(
         flag.name, dest=flag.dest, action="store_const", const=not flag.negates, help=_help(flag)
     )
-    opposite = "--" + flag.dest.replace("_", "-") if flag.negates else "--no-" + flag.name.lstrip("-")
+    opposite = (
+        "--" + flag.dest.replace("_", "-") if flag.negates else "--no-" + flag.name.lstrip("-")
+    )
     if opposite not in taken:
         shown = _help_opposite(flag)
         section.add_argument(

@@ -1,4 +1,6 @@
-"""`--sglang-X` and `--router-X`: options that slime hands to the engines and to the router as they are."""
+"""`--sglang-X` and `--router-X`: options that slime hands to the engines and to the router as they
+are.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +62,7 @@ TARGETS = (
         "sglang-router",
         router_options,
         {
-            "worker_urls": "slime registers its engines; for running ones use --rollout-external-engine-addrs",
+            "worker_urls": "for running engines use --rollout-external-engine-addrs",
             "host": "use --sglang-router-ip for a router that already runs",
             "port": "use --sglang-router-port for a router that already runs",
         },
@@ -106,7 +108,9 @@ def yaml_target(key: str) -> tuple[Target, str] | None:
 
 
 def convert(target: Target, option: str, words: Sequence[str]) -> Any:
-    """The value of the words, by the program's own type for the option, else as YAML would read them."""
+    """The value of the words, by the program's own type for the option, else as YAML would read
+    them.
+    """
     if not words:
         return True
     kind = target.known().get(option, "")

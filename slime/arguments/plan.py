@@ -1,4 +1,4 @@
-"""The plan of a run: the processes that would start and the numbers that follow from the options."""
+"""The plan of a run: the processes that would start and the numbers that follow."""
 
 import os
 from argparse import Namespace
@@ -77,7 +77,9 @@ def rank_coordinates(args: Namespace, rank: int) -> dict[str, int]:
 def _ray(args: Namespace) -> list[Process]:
     if args.ray_address:
         return [Process("Ray", f"joined at {args.ray_address}, not started")]
-    return [Process("Ray", "head of this run, in its own temporary directory", FREE_PORT + "s", RAY_GIB)]
+    return [
+        Process("Ray", "head of this run, in its own temporary directory", FREE_PORT + "s", RAY_GIB)
+    ]
 
 
 def _train_ranks(args: Namespace) -> list[Process]:
@@ -88,7 +90,9 @@ def _train_ranks(args: Namespace) -> list[Process]:
     ranks = []
     for role in roles:
         for rank in range(args.world_size):
-            place = " ".join(f"{name}{index}" for name, index in rank_coordinates(args, rank).items())
+            place = " ".join(
+                f"{name}{index}" for name, index in rank_coordinates(args, rank).items()
+            )
             backend = f"{args.distributed_backend}, {args.dtype}"
             port = f"{FREE_PORT} (rendezvous)" if rank == 0 else ""
             ranks.append(Process(f"train rank {rank}", f"{role} {place}, {backend}", port, memory))
@@ -97,14 +101,18 @@ def _train_ranks(args: Namespace) -> list[Process]:
 
 def _rollout_processes(args: Namespace) -> list[Process]:
     on_cpu = args.device == "cpu"
-    processes = [Process("rollout manager", "data, rewards, engines", "", MANAGER_GIB if on_cpu else 0.0)]
+    processes = [
+        Process("rollout manager", "data, rewards, engines", "", MANAGER_GIB if on_cpu else 0.0)
+    ]
     if args.debug_train_only:
         return processes
     if args.sglang_router_ip:
         address = f"{args.sglang_router_ip}:{args.sglang_router_port}"
         processes.append(Process("router", "joined, not started", address))
     else:
-        processes.append(Process("router", "sglang-router", FREE_PORT, ROUTER_GIB if on_cpu else 0.0))
+        processes.append(
+            Process("router", "sglang-router", FREE_PORT, ROUTER_GIB if on_cpu else 0.0)
+        )
     external = args.rollout_external_engine_addrs or []
     for index, address in enumerate(external):
         processes.append(Process(f"engine {index}", "joined, not started", address))
@@ -140,14 +148,19 @@ def _numbers(args: Namespace) -> dict[str, object]:
     if args.eval_datasets:
         numbers["evaluation sets"] = ", ".join(dataset.name for dataset in args.eval_datasets)
     if args.eval_interval and args.num_rollout:
-        numbers["evaluations"] = args.num_rollout // args.eval_interval + (not args.skip_eval_before_train)
+        numbers["evaluations"] = args.num_rollout // args.eval_interval + (
+            not args.skip_eval_before_train
+        )
     return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _notes(args: Namespace, processes: tuple[Process, ...]) -> list[str]:
     if args.device != "cpu":
         return []
-    notes = [f"all processes together need about {sum(p.memory_gib for p in processes):.1f} GiB before activations"]
+    notes = [
+        f"all processes together need about {sum(p.memory_gib for p in processes):.1f} GiB "
+        "before activations"
+    ]
     cores = len(os.sched_getaffinity(0))
     ranks = 0 if args.debug_rollout_only else args.world_size * args.train_threads
     if ranks > cores:
@@ -155,13 +168,21 @@ def _notes(args: Namespace, processes: tuple[Process, ...]) -> list[str]:
     bound = args.max_tokens_per_gpu
     longest = args.rollout_max_context_len
     if args.use_dynamic_batch_size and longest and bound * args.context_parallel_size < longest:
-        notes.append(f"a sample may have {longest} tokens, above the bound of a micro-batch: it then goes alone")
+        notes.append(
+            f"a sample may have {longest} tokens, above the bound of a micro-batch: it then "
+            "goes alone"
+        )
     return notes
 
 
 def render(plan: Plan) -> str:
     """The plan as text for a person."""
-    lines = [f"run directory  {plan.run_dir}", f"device         {plan.device}", "", "options that are not the default"]
+    lines = [
+        f"run directory  {plan.run_dir}",
+        f"device         {plan.device}",
+        "",
+        "options that are not the default",
+    ]
     for group, options in plan.options.items():
         lines.append(f"  {group}")
         lines += [f"    {name:<34} {_short(value)}" for name, value in options.items()]

@@ -1,4 +1,6 @@
-"""YAML of a configuration: what was given (it reproduces the run) and what it resolved to (it documents the run)."""
+"""YAML of a configuration: what was given (it reproduces the run) and what it resolved to (it
+documents the run).
+"""
 
 import os
 from argparse import Namespace
@@ -13,13 +15,16 @@ from slime.arguments.passthrough import TARGETS
 from slime.arguments.registry import GROUPS, all_flags
 
 _NOT_PRINTED = ("config", "print_config", "dry_run")
-_SECRET = ("wandb_key",)  # never written to a file; the environment variable WANDB_API_KEY does the same
+# Never written to a file; the environment variable WANDB_API_KEY does the same.
+_SECRET = ("wandb_key",)
 
 
 def render_config(args: Namespace) -> str:
-    """A `--config` file that reproduces this run: every given option, nested by group, and the device found.
+    """A `--config` file that reproduces this run: every given option, nested by group, and the
+    device found.
 
-    Relative paths are printed absolute, variables of the environment with their values; secrets are left out.
+    Relative paths are printed absolute, variables of the environment with their values; secrets are
+    left out.
     """
     given: dict[str, Any] = args.raw_options
     nested: dict[str, dict[str, Any]] = {}
@@ -35,22 +40,30 @@ def render_config(args: Namespace) -> str:
             nested[group.name] = options
     for target in TARGETS:
         start = target.dest + "."
-        passed = {name.removeprefix(start): value for name, value in given.items() if name.startswith(start)}
+        passed = {
+            name.removeprefix(start): value
+            for name, value in given.items()
+            if name.startswith(start)
+        }
         if passed:
             nested[target.prefix] = passed
     known = {flag.dest for flag in all_flags()}
     custom = {name: value for name, value in given.items() if name not in known and "." not in name}
-    return yaml.safe_dump({**nested, **custom}, sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump({**nested, **custom}, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def render_resolved(args: Namespace) -> str:
     """Every resolved argument as YAML, sorted by name: the record in the run directory."""
-    values = {name: value for name, value in vars(args).items() if name not in ("raw_options", *_SECRET)}
+    values = {
+        name: value for name, value in vars(args).items() if name not in ("raw_options", *_SECRET)
+    }
     values["eval_datasets"] = [
         {name: value for name, value in asdict(dataset).items() if value is not None}
         for dataset in args.eval_datasets
     ]
-    return yaml.safe_dump(values, sort_keys=True, allow_unicode=True)
+    text: str = yaml.safe_dump(values, sort_keys=True, allow_unicode=True)
+    return text
 
 
 def changed_options(args: Namespace) -> dict[str, dict[str, object]]:

@@ -1,10 +1,13 @@
-"""What the user gave, before anything is derived from it: files, then the command line, with the place of every value."""
+"""What the user gave, before anything is derived from it: files, then the command line, with the
+place of every value.
+"""
 
 import os
-from argparse import Action
+from argparse import Action, ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,8 @@ class RawArguments:
 
     Attributes:
         values: Attribute -> value.
-        origins: Attribute -> where it was given; defaults are absent. Of options that pass through, the key is
-            `sglang_server_args.mem_fraction_static`.
+        origins: Attribute -> where it was given; defaults are absent. Of options that pass
+            through, the key is `sglang_server_args.mem_fraction_static`.
         failed: Flags (`--lr`) whose given value could not be read.
     """
 
@@ -39,10 +42,12 @@ class RawArguments:
         return dest in self.origins
 
     def set(self, dest: str, value: Any, where: str) -> None:
+        """Set an attribute, as given at `where`."""
         self.values[dest] = value
         self.origins[dest] = where
 
     def set_passed(self, target: passthrough.Target, option: str, value: Any, where: str) -> None:
+        """Set an option that passes through."""
         self.values[target.dest][option] = value
         self.origins[f"{target.dest}.{option}"] = where
 
@@ -52,7 +57,7 @@ def read_raw(
     add_custom_arguments: command_line.AddCustomArguments | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[RawArguments, list[Problem]]:
-    """Read files and command line. Returns the raw arguments and all that could not be understood."""
+    """Read files and command line. Returns the raw arguments and what was not understood."""
     environment = os.environ if environment is None else environment
     raw = RawArguments({flag.dest: deepcopy(flag.default) for flag in all_flags()})
     raw.values |= {target.dest: {} for target in passthrough.TARGETS}
@@ -70,7 +75,9 @@ def read_raw(
     problems: list[Problem] = []
     custom_actions = {action.dest: action for action, _ in custom}
     for name in given.get("config", []):
-        entries, syntax = read_config(user_path(name, environment), name, group_names(), environment)
+        entries, syntax = read_config(
+            user_path(name, environment), name, group_names(), environment
+        )
         problems += syntax
         problems += apply_entries(raw, entries, custom_actions)
     problems += _apply_command_line(raw, given, custom_actions)
@@ -84,18 +91,23 @@ def read_raw(
 
 def located(problem: Problem, raw: RawArguments) -> Problem:
     """The problem with the file and line that set its option, where a file did."""
-    flag, _ = flags_by_key().get(problem.option.split(" ")[0].lstrip("-").replace("-", "_"), (None, False))
+    flag, _ = flags_by_key().get(
+        problem.option.split(" ")[0].lstrip("-").replace("-", "_"), (None, False)
+    )
     where = raw.origins.get(flag.dest, "") if flag is not None else ""
     return problem if where in ("", COMMAND_LINE) else replace(problem, where=where)
 
 
 def group_names() -> frozenset[str]:
     """Names that hold options in a nested YAML file."""
-    return frozenset(group.name for group in GROUPS) | {"megatron"}
+    passed = {name for target in passthrough.TARGETS for name in (target.prefix, target.dest)}
+    return frozenset(group.name for group in GROUPS) | passed | {"megatron"}
 
 
 def user_path(path: str, environment: Mapping[str, str]) -> Path:
-    """A path as the user meant it: `bazel run` starts programs in another directory than the user's."""
+    """A path as the user meant it: `bazel run` starts programs in another directory than the
+    user's.
+    """
     base = environment.get("BUILD_WORKING_DIRECTORY") or os.getcwd()
     return Path(base, os.path.expanduser(path))
 
@@ -110,27 +122,26 @@ def apply_entries(
         options = _options_of(entry, custom)
         if options is None:
             problems.append(_unknown_key(entry, custom))
-        for dest, value, check in options or []:
+        for dest, value, setter in options or []:
             if dest in seen:
                 message = f"{dest} is set twice in one file, first at {seen[dest]}"
                 problems.append(Problem(entry.where, entry.key, message, "keep one of the two"))
                 continue
             seen[dest] = entry.where
-            problems += check(raw, entry, dest, value)
+            problems += setter(raw, entry, dest, value)
     return problems
 
 
 def _options_of(entry: Entry, custom: Mapping[str, Action]) -> list[tuple[str, Any, Any]] | None:
     """(attribute, value, setter) of an entry; None when there is no such option."""
+    for target in passthrough.TARGETS:
+        if entry.group in (target.prefix, target.dest):
+            return [(f"{target.dest}.{entry.key}", entry.value, _set_passed)]
     if entry.key in flags_by_key():
         flag, _ = flags_by_key()[entry.key]
         return [(flag.dest, entry.value, _set_flag)]
     if entry.key in custom:
-        return [(entry.key, entry.value, _set_custom)]
-    for target in passthrough.TARGETS:
-        if entry.key in (target.prefix, target.dest) and isinstance(entry.value, dict):
-            items = {str(key).replace("-", "_"): value for key, value in entry.value.items()}
-            return [(f"{target.dest}.{key}", value, _set_passed) for key, value in items.items()]
+        return [(entry.key, entry.value, partial(_set_custom, custom[entry.key]))]
     found = passthrough.yaml_target(entry.key)
     if found is not None:
         return [(f"{found[0].dest}.{found[1]}", entry.value, _set_passed)]
@@ -146,7 +157,9 @@ def _set_flag(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[Pr
         converted = convert_yaml(flag, value)
     except WrongValueError as error:
         raw.failed.add(flag.name)
-        return [Problem(f"{entry.where} {entry.key}", value, f"{error}, got {_kind(value)}")]
+        remedy = "put it in quotes" if flag.kind is str and isinstance(value, (bool, int)) else ""
+        message = f"{error}, got {_kind(value)}"
+        return [Problem(f"{entry.where} {entry.key}", value, message, remedy)]
     if converted is None and flag.default is not None:
         remedy = f"leave the line out for the default ({flag.default})"
         return [Problem(f"{entry.where} {entry.key}", "null", "needs a value", remedy)]
@@ -154,8 +167,20 @@ def _set_flag(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[Pr
     return []
 
 
-def _set_custom(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[Problem]:
-    raw.set(dest, value, entry.where)
+def _set_custom(
+    action: Action, raw: RawArguments, entry: Entry, dest: str, value: Any
+) -> list[Problem]:
+    """An option of `add_custom_arguments`: texts are converted as argparse would."""
+    try:
+        converted = (
+            action.type(value) if callable(action.type) and isinstance(value, str) else value
+        )
+    except (ValueError, TypeError, ArgumentTypeError) as error:
+        return [Problem(f"{entry.where} {entry.key}", value, f"cannot be read: {error}")]
+    if action.choices is not None and converted not in action.choices:
+        message = "expected one of " + ", ".join(map(str, action.choices))
+        return [Problem(f"{entry.where} {entry.key}", value, message)]
+    raw.set(dest, converted, entry.where)
     return []
 
 
@@ -171,7 +196,7 @@ def _set_passed(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[
 
 
 def _unknown_key(entry: Entry, custom: Mapping[str, Action]) -> Problem:
-    known = [*flags_by_key(), *group_names(), *custom, *(target.prefix for target in passthrough.TARGETS)]
+    known = [*flags_by_key(), *group_names(), *custom]
     message = "no such option"
     if isinstance(entry.value, dict) and entry.group is None:
         message = "no such option or group"
@@ -208,12 +233,19 @@ def _unknown_words(words: Sequence[str], known: frozenset[str]) -> list[Problem]
         elif not previous_unknown:
             message = "a value that belongs to no option"
             problems.append(Problem(COMMAND_LINE, word, message, "put its --option before it"))
-        previous_unknown = word.startswith("-")
+        previous_unknown = previous_unknown or word.startswith("-")
     return problems
 
 
 def _kind(value: Any) -> str:
-    names = {bool: "true/false", int: "an integer", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
+    names = {
+        bool: "true/false",
+        int: "an integer",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "a mapping",
+    }
     return names.get(type(value), type(value).__name__)
 
 

@@ -55,7 +55,8 @@ def all_flags() -> tuple[Flag, ...]:
 def flags_by_key() -> dict[str, tuple[Flag, bool]]:
     """YAML key -> (flag, inverted): a flag's own name, or its attribute.
 
-    `disable_grpo_std_normalization: true` says the opposite of `grpo_std_normalization: true`; both are keys.
+    `disable_grpo_std_normalization: true` says the opposite of `grpo_std_normalization: true`;
+    both are keys.
     """
     keys = {flag.key: (flag, flag.negates) for flag in all_flags()}
     keys.update({flag.dest: (flag, False) for flag in all_flags() if flag.dest != flag.key})

@@ -1,6 +1,7 @@
 """From what was given to what is run: one pure function of the raw arguments and the facts.
 
-It derives, it never judges: `validate.py` looks at what comes out. So it must not fail on senseless values.
+It derives, it never judges: `validate.py` looks at what comes out. So it must not fail on senseless
+values.
 """
 
 from argparse import Namespace
@@ -67,12 +68,18 @@ def _resolve_run(args: Namespace, facts: Facts) -> None:
         args.save_hf = str(PurePath(args.run_dir, "hf"))
     if args.dump_details is not None:
         details = PurePath(args.dump_details)
-        args.save_debug_rollout_data = args.save_debug_rollout_data or str(details / "rollout_data" / "{rollout_id}")
-        args.save_debug_train_data = args.save_debug_train_data or str(details / "train_data" / "{rollout_id}_{rank}")
+        args.save_debug_rollout_data = args.save_debug_rollout_data or str(
+            details / "rollout_data" / "{rollout_id}"
+        )
+        args.save_debug_train_data = args.save_debug_train_data or str(
+            details / "train_data" / "{rollout_id}_{rank}"
+        )
 
 
 def _name_of_config(config: list[str]) -> str:
-    """`examples/quickstart/config.yaml` -> quickstart: a file called config is known by its directory."""
+    """`examples/quickstart/config.yaml` -> quickstart: a file called config is known by its
+    directory.
+    """
     if not config:
         return "slime"
     path = PurePath(config[-1])
@@ -90,7 +97,9 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
         args.actor_num_gpus_per_node = 1
     args.world_size = args.actor_num_nodes * args.actor_num_gpus_per_node
     args.model_parallel_size = (
-        args.tensor_model_parallel_size * args.pipeline_model_parallel_size * args.context_parallel_size
+        args.tensor_model_parallel_size
+        * args.pipeline_model_parallel_size
+        * args.context_parallel_size
     )
     args.data_parallel_size = args.world_size // max(args.model_parallel_size, 1)
     if args.expert_tensor_parallel_size is None:
@@ -98,18 +107,22 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
     if args.debug_train_only:
         args.rollout_num_gpus = 0
     elif args.rollout_external_engine_addrs:
-        args.rollout_num_gpus = len(args.rollout_external_engine_addrs) * args.rollout_num_gpus_per_engine
+        args.rollout_num_gpus = (
+            len(args.rollout_external_engine_addrs) * args.rollout_num_gpus_per_engine
+        )
     elif args.rollout_num_gpus is None and args.colocate:
         args.rollout_num_gpus = args.world_size
     elif args.rollout_num_gpus is None and on_cpu:
         args.rollout_num_gpus = args.rollout_num_gpus_per_engine
-    args.rollout_num_engines = (args.rollout_num_gpus or 0) // max(args.rollout_num_gpus_per_engine, 1)
+    args.rollout_num_engines = (args.rollout_num_gpus or 0) // max(
+        args.rollout_num_gpus_per_engine, 1
+    )
     # A CPU has no second memory to move anything to.
     moves = args.offload or (args.colocate and not on_cpu)
     args.offload_train = moves if args.offload_train is None else args.offload_train
     args.offload_rollout = moves if args.offload_rollout is None else args.offload_rollout
     if args.cp_comm_type is not None and len(args.cp_comm_type) == 1:
-        args.cp_comm_type = args.cp_comm_type[0]  # one kind for all layers, as Megatron wants it said
+        (args.cp_comm_type,) = args.cp_comm_type  # one kind for all layers: Megatron wants a text
     if args.distributed_backend is None:
         args.distributed_backend = "gloo" if on_cpu else "nccl"
 
@@ -158,14 +171,23 @@ def _resolve_evaluation(args: Namespace, facts: Facts) -> None:
     for name in ("input_key", "label_key", "tool_key", "reward_key"):
         if getattr(args, f"eval_{name}") is None:
             setattr(args, f"eval_{name}", getattr(args, name))
-    sampling = ("temperature", "top_p", "top_k", "max_response_len", "max_prompt_len", "max_context_len")
+    sampling = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "max_response_len",
+        "max_prompt_len",
+        "max_context_len",
+    )
     for name in sampling:
         if getattr(args, f"eval_{name}") is None:
             setattr(args, f"eval_{name}", getattr(args, f"rollout_{name}"))
     if args.eval_function_path is None:
         args.eval_function_path = args.rollout_function_path
     try:
-        args.eval_datasets = build_eval_dataset_configs(args, facts.eval_entries, facts.eval_defaults)
+        args.eval_datasets = build_eval_dataset_configs(
+            args, facts.eval_entries, facts.eval_defaults
+        )
     except ConfigError:
         args.eval_datasets = []  # validation lists the same problems
 

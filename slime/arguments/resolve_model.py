@@ -1,4 +1,6 @@
-"""The part of resolution that concerns the model: its shape from the checkpoint, its precision from the device."""
+"""The part of resolution that concerns the model: its shape from the checkpoint, its precision from
+the device.
+"""
 
 from argparse import Namespace
 
@@ -8,7 +10,9 @@ from slime.arguments.raw import RawArguments
 
 
 def resolve_precision(args: Namespace) -> None:
-    """bf16 on CUDA and fp32 on a CPU, unless one is asked for. `dtype` is that of train ranks and engines."""
+    """bf16 on CUDA and fp32 on a CPU, unless one is asked for. `dtype` is that of train ranks and
+    engines.
+    """
     if not (args.bf16 or args.fp16 or args.fp32):
         args.bf16 = args.device == "cuda"
     args.dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
@@ -43,6 +47,8 @@ def resolve_model(args: Namespace, raw: RawArguments, facts: Facts) -> None:
 
 
 def padded_vocab_size(vocab_size: int, divisible_by: int, tensor_parallel_size: int) -> int:
-    """The vocabulary rounded up so that every tensor-parallel rank holds a multiple of `divisible_by`."""
+    """The vocabulary rounded up so that every tensor-parallel rank holds a multiple of
+    `divisible_by`.
+    """
     multiple = max(divisible_by * tensor_parallel_size, 1)
     return -(-vocab_size // multiple) * multiple

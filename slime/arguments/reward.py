@@ -6,7 +6,12 @@ GROUP = FlagGroup(
     "reward",
     "reward: who grades, and how",
     (
-        Flag("--rm-type", str, None, "Built-in grader: math, dapo, deepscaler, gpqa, f1, ifbench, remote_rm, ..."),
+        Flag(
+            "--rm-type",
+            str,
+            None,
+            "Built-in grader: math, dapo, deepscaler, gpqa, f1, ifbench, remote_rm, ...",
+        ),
         Flag("--reward-key", str, None, "Key of the reward where the grader returns a mapping."),
         switch("--group-rm", "Grade a whole group at once."),
         Flag("--rm-url", str, None, "Address of the remote grader."),

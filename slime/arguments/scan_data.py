@@ -1,4 +1,6 @@
-"""A quick look through prompt files before anything starts: every line JSON, every needed key there."""
+"""A quick look through prompt files before anything starts: every line JSON, every needed key
+there.
+"""
 
 import json
 import re
@@ -39,7 +41,12 @@ def split_slice(path: str) -> tuple[str, slice]:
 
 
 def scan_prompts(
-    option: str, given: str, path: str, keys: dict[str, str], deadline: float, metadata_key: str = "metadata"
+    option: str,
+    given: str,
+    path: str,
+    keys: dict[str, str],
+    deadline: float,
+    metadata_key: str = "metadata",
 ) -> Scan:
     """Read a prompt file.
 
@@ -48,13 +55,16 @@ def scan_prompts(
         given: The path as given.
         path: The absolute path, maybe with a slice.
         keys: Key every line must have -> the option that names the key.
-        deadline: Time (time.monotonic) after which lines are only counted; the data source reads them all later anyway.
+        deadline: Time (time.monotonic) after which lines are only counted; the data source
+            reads them all later anyway.
         metadata_key: Key of the metadata.
     """
     file, span = split_slice(path)
     source = Path(file)
     if not source.is_file():
-        return Scan([Problem(option, given, "no such file", "give a file of prompts: .jsonl or .parquet")])
+        return Scan(
+            [Problem(option, given, "no such file", "give a file of prompts: .jsonl or .parquet")]
+        )
     if source.suffix not in SUFFIXES:
         message = f"unknown kind of file {source.suffix or '(no suffix)'}"
         return Scan([Problem(option, given, message, "give .jsonl or .parquet")])
@@ -67,7 +77,9 @@ def scan_prompts(
     if scan.count is not None and not scan.problems:
         scan.count = len(range(scan.count)[span])
         if scan.count == 0:
-            scan.problems.append(Problem(option, given, "holds no prompts", "give at least one line"))
+            scan.problems.append(
+                Problem(option, given, "holds no prompts", "give at least one line")
+            )
     return scan
 
 
@@ -92,9 +104,13 @@ def _scan_lines(
             if message:
                 bad += 1
                 if bad <= MOST_PROBLEMS:
-                    scan.problems.append(Problem(f"{option} {source}:{number}", None, message, remedy))
+                    scan.problems.append(
+                        Problem(f"{option} {source}:{number}", None, message, remedy)
+                    )
     if bad > MOST_PROBLEMS:
-        scan.problems.append(Problem(f"{option} {source}", None, f"{bad - MOST_PROBLEMS} more bad lines"))
+        scan.problems.append(
+            Problem(f"{option} {source}", None, f"{bad - MOST_PROBLEMS} more bad lines")
+        )
     return scan
 
 
@@ -103,7 +119,11 @@ def _check_line(line: bytes, keys: dict[str, str]) -> tuple[str, str, dict[str, 
     try:
         record = json.loads(line)
     except UnicodeDecodeError as error:
-        return f"not UTF-8: {error.reason} at byte {error.start + 1}", "save the file as UTF-8", None
+        return (
+            f"not UTF-8: {error.reason} at byte {error.start + 1}",
+            "save the file as UTF-8",
+            None,
+        )
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at column {error.colno}", "one JSON object per line", None
     if not isinstance(record, dict):
@@ -111,5 +131,9 @@ def _check_line(line: bytes, keys: dict[str, str]) -> tuple[str, str, dict[str, 
     for key, key_option in keys.items():
         if key not in record:
             has = ", ".join(list(record)[:6])
-            return f"has no key {key!r} ({key_option}); it has: {has}", f"give {key_option} another key", record
+            return (
+                f"has no key {key!r} ({key_option}); it has: {has}",
+                f"give {key_option} another key",
+                record,
+            )
     return "", "", record

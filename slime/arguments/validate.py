@@ -1,4 +1,6 @@
-"""All checks of a configuration in one list. They change nothing; whatever is wrong comes out together."""
+"""All checks of a configuration in one list. They change nothing; whatever is wrong comes out
+together.
+"""
 
 from argparse import Namespace
 
@@ -10,6 +12,7 @@ from slime.arguments.check_sizes import check_batches, check_lengths, check_rang
 from slime.arguments.errors import Problem
 from slime.arguments.facts import Facts
 from slime.arguments.raw import RawArguments
+from slime.arguments.roles import check_roles
 from slime.arguments.scan_data import Scan
 
 
@@ -35,6 +38,7 @@ def validate(
     problems += check_advantages(args)
     problems += check_kl(args)
     problems += check_modes(args, raw)
+    problems += check_roles(args)
     problems += check_hook_paths(args)
     if import_hooks and not problems:
         problems += check_hook_functions(args)

@@ -6,13 +6,27 @@ GROUP = FlagGroup(
     "weights",
     "weights: how new weights reach the engines",
     (
-        Flag("--update-weight-mode", str, "full", "Send all weights or only what changed.", choices=("full", "delta")),
-        Flag("--update-weight-transport", str, "nccl", "How they travel.", choices=("nccl", "disk")),
+        Flag(
+            "--update-weight-mode",
+            str,
+            "full",
+            "Send all weights or only what changed.",
+            choices=("full", "delta"),
+        ),
+        Flag(
+            "--update-weight-transport", str, "nccl", "How they travel.", choices=("nccl", "disk")
+        ),
         Flag("--update-weight-buffer-size", int, 512 * 1024**2, "Bytes of weights sent at once."),
         Flag("--update-weights-interval", int, 1, "Rollouts between two updates of the engines."),
         Flag("--update-weight-disk-dir", str, None, "Directory of the disk transport.", path=True),
         switch("--update-weight-disk-keep-files", "Keep the files of the disk transport."),
-        Flag("--update-weight-delta-encoding", str, "xor", "How a delta is stored.", choices=("xor", "overwrite")),
+        Flag(
+            "--update-weight-delta-encoding",
+            str,
+            "xor",
+            "How a delta is stored.",
+            choices=("xor", "overwrite"),
+        ),
         Flag(
             "--update-weight-delta-checksum",
             str,
@@ -20,8 +34,22 @@ GROUP = FlagGroup(
             "Checksum of a delta.",
             choices=("xxh3-128", "blake3", "adler32"),
         ),
-        Flag("--custom-update-weight-post-write-path", str, None, "Hook called after weights were written to disk."),
-        Flag("--update-weight-local-checkpoint-dir", str, None, "Local copy of the weights beside each engine.", path=True),
-        switch("--check-weight-update-equal", "Compare the engines' weights with the trainer's after an update."),
+        Flag(
+            "--custom-update-weight-post-write-path",
+            str,
+            None,
+            "Hook called after weights were written to disk.",
+        ),
+        Flag(
+            "--update-weight-local-checkpoint-dir",
+            str,
+            None,
+            "Local copy of the weights beside each engine.",
+            path=True,
+        ),
+        switch(
+            "--check-weight-update-equal",
+            "Compare the engines' weights with the trainer's after an update.",
+        ),
     ),
 )
