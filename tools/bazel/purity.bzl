@@ -58,10 +58,14 @@ _reach = aspect(
 
 def _gate_impl(ctx):
     allowed = LEVELS.index(ctx.attr.purity)
-    for dep in ctx.attr.deps:
-        for level, path in dep[_ReachInfo].paths.values():
-            if LEVELS.index(level) > allowed:
-                fail("%s is declared %r but reaches something %r: %s" % (ctx.attr.room, ctx.attr.purity, level, path))
+    broken = [
+        "%s (%s)" % (path, level)
+        for dep in ctx.attr.deps
+        for level, path in dep[_ReachInfo].paths.values()
+        if LEVELS.index(level) > allowed
+    ]
+    if broken:
+        fail("\n  ".join(["%s is declared %r but reaches" % (ctx.attr.room, ctx.attr.purity)] + broken))
     return [DefaultInfo()]
 
 # Every slime_library has one among its data: a room that breaks its level cannot be built, nor anything that uses it.
