@@ -23,7 +23,7 @@ class GatherPlan:
     layer."""
 
     slots: torch.Tensor
-    """int [requests * max_keys]; padding points at a real slot and is masked."""
+    """int [requests * max_keys]; padding points at a slot of the same request."""
     mask: torch.Tensor
     """bool [requests, 1, queries, max_keys]; queries is 1 for decode (broadcast over the heads of a
     group)."""
@@ -44,7 +44,7 @@ def plan_decode(
     """Plan for one new token per request; `seq_lens` [requests] counts that token."""
     max_keys = int(seq_lens.max())
     valid = torch.arange(max_keys) < seq_lens[:, None]
-    slots = (req_to_token[req_pool_indices, :max_keys] * valid).reshape(-1)
+    slots = _slots(req_to_token, req_pool_indices, valid)
     return GatherPlan(slots, valid[:, None, None], max_keys, None)
 
 
@@ -63,13 +63,22 @@ def plan_extend(
     valid = key_positions < seq_lens[:, None]
     query_positions = prefix_lens[:, None] + torch.arange(max_queries)
     visible = (key_positions <= query_positions[:, :, None]) & valid[:, None]
-    slots = (req_to_token[req_pool_indices, :max_keys] * valid).reshape(-1)
+    slots = _slots(req_to_token, req_pool_indices, valid)
     return GatherPlan(
         slots,
         visible.repeat(1, group_size, 1)[:, None],
         max_keys,
         torch.arange(max_queries) < extend_lens[:, None],
     )
+
+
+def _slots(
+    req_to_token: torch.Tensor, req_pool_indices: torch.Tensor, valid: torch.Tensor
+) -> torch.Tensor:
+    """Cache slots [requests * max_keys]. Padding repeats the request's first token: what is masked
+    must still be finite, because 0 * NaN is NaN."""
+    slots = req_to_token[req_pool_indices, : valid.shape[1]]
+    return torch.where(valid, slots, slots[:, :1]).reshape(-1)
 
 
 def attend(

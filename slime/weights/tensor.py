@@ -14,6 +14,7 @@ import requests
 import torch
 
 from slime.weights.errors import WeightUpdateError
+from slime.weights.expected import Shapes, check_complete, check_shapes
 
 NamedTensors = list[tuple[str, torch.Tensor]]
 
@@ -21,40 +22,52 @@ NamedTensors = list[tuple[str, torch.Tensor]]
 class TensorWeightUpdater:
     """Sends whole models to engines, one bucket at a time, to all engines at once.
 
-    `timeout` is in seconds, for one request. `ranks_per_engine` is the tensor-parallel size of an
-    engine: each of its ranks gets the same payload and takes its part of it.
+    `timeout` is in seconds, for one request. `expected` holds the shapes an update must have (see
+    `expected.checkpoint_shapes`); without it, nothing is checked before it is sent.
+    `ranks_per_engine` is the tensor-parallel size of an engine: each of its ranks gets the same
+    payload and takes its part of it.
     """
 
     def __init__(
-        self, engine_urls: Sequence[str], timeout: float = 120.0, ranks_per_engine: int = 1
+        self,
+        engine_urls: Sequence[str],
+        timeout: float = 120.0,
+        ranks_per_engine: int = 1,
+        expected: Shapes | None = None,
     ) -> None:
         self._urls = list(engine_urls)
         self._timeout = timeout
         self._ranks = ranks_per_engine
+        self._expected = expected
         self._pool = ThreadPoolExecutor(len(self._urls), thread_name_prefix="weight-update")
         self._sessions = {url: requests.Session() for url in self._urls}
         for session in self._sessions.values():
             session.trust_env = False  # loopback traffic must not go to a proxy of the environment
 
     def update(self, buckets: Iterable[NamedTensors], version: int) -> None:
-        """Replace the engines' weights by `buckets` (HF names, full tensors), and set their
-        version.
+        """Replace the engines' weights by `buckets` (HF names, full tensors) and set `version`.
 
         The version is set last, so an engine that carries it has all of the weights. No request may
         be running: tokens cached with the old weights are dropped.
 
         Raises:
-            WeightUpdateError: an engine refused or did not answer; it holds a mixture of old and
-            new weights.
+            WeightUpdateError: the buckets do not fit the model, or an engine refused or did not
+                answer. Engines then hold a mixture of old and new weights.
         """
         self._post_all("/begin_weight_update", {})
+        sent: set[str] = set()
         for bucket in buckets:
+            if self._expected is not None:
+                check_shapes(self._expected, ((name, tuple(t.shape)) for name, t in bucket))
+            sent.update(name for name, _ in bucket)
             body = {
                 "serialized_named_tensors": [flattened_bucket(bucket)] * self._ranks,
                 "load_format": "flattened_bucket",
                 "flush_cache": True,
             }
             self._post_all("/update_weights_from_tensor", body)
+        if self._expected is not None:
+            check_complete(self._expected, sent)
         self._post_all("/end_weight_update", {})
         body = {"new_version": str(version), "abort_all_requests": False}
         self._post_all("/update_weight_version", body)

@@ -1,0 +1,116 @@
+import sys
+from argparse import Namespace
+
+import pytest
+
+from slime.engines import command
+
+
+def make_args(**changes):
+    values = {
+        "hf_checkpoint": "/models/m",
+        "device": "cpu",
+        "dtype": "float32",
+        "rollout_num_engines": 2,
+        "rollout_num_gpus_per_engine": 1,
+        "engine_threads": 3,
+        "sglang_server_args": {},
+        "router_args": {},
+        "n_samples_per_prompt": 8,
+        "rollout_batch_size": 16,
+        "over_sampling_batch_size": 16,
+        "rollout_max_response_len": 12,
+        "rollout_max_prompt_len": None,
+        "rollout_max_context_len": 40,
+        "rollout_seed": 7,
+        "hf_architecture": {
+            "max_position_embeddings": 256,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "hidden_size": 128,
+        },
+    }
+    return Namespace(**(values | changes))
+
+
+def options(words):
+    """`--a 1 --b` as {"--a": "1", "--b": None}."""
+    pairs = {}
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if word.startswith("--"):
+            pairs[word] = None if following.startswith("--") else following
+    return pairs
+
+
+def test_flags():
+    given = {"a_b": 1, "c": True, "d": False, "e": [1, "x"], "f": {"g": 1.5}, "h": 0.25}
+    expected = ["--a-b", "1", "--c", "--e", "1", "x", "--f", '{"g": 1.5}', "--h", "0.25"]
+    assert command.to_flags(given) == expected
+
+
+def test_cpu_engine_runs_the_cpu_launcher_on_loopback_and_sleeps_when_idle():
+    words = command.engine_command(make_args(), index=1, port=4321)
+    assert words[:3] == [sys.executable, "-m", "slime.engines.cpu_launch"]
+    found = options(words)
+    assert found["--host"] == "127.0.0.1"
+    assert found["--port"] == "4321"
+    assert found["--model-path"] == "/models/m"
+    assert found["--random-seed"] == "8"  # engines must not sample the same numbers
+    assert "--sleep-on-idle" in found
+
+
+def test_sizes_follow_the_run():
+    found = options(command.engine_command(make_args(), 0, 1))
+    assert found["--max-running-requests"] == "64"  # 16 x 8 over two engines
+    assert found["--max-total-tokens"] == str(64 * 40)
+    lone = make_args(rollout_num_engines=1, rollout_batch_size=1, n_samples_per_prompt=1)
+    lone.over_sampling_batch_size = 1
+    assert options(command.engine_command(lone, 0, 1))["--max-total-tokens"] == str(8 * 40)
+
+
+def test_the_cache_holds_one_full_context_and_stays_within_its_memory():
+    args = make_args(rollout_max_context_len=None)
+    args.hf_architecture |= {"max_position_embeddings": 2**20}
+    # 2 (keys, values) x 2 layers x 2 heads x 32 x 4 bytes = 1 KiB a token; 64 full contexts would be 64 GiB.
+    assert command.max_total_tokens(args, 64) == 2 * 1024**2
+    args.hf_architecture |= {"num_hidden_layers": 2000}
+    assert command.max_total_tokens(args, 64) == 2**20 + 1
+
+
+def test_cuda_engine_is_the_stock_server_on_its_own_gpus():
+    args = make_args(device="cuda", dtype="bfloat16", rollout_num_gpus_per_engine=4)
+    words = command.engine_command(args, index=1, port=1)
+    assert words[2] == "sglang.launch_server"
+    found = options(words)
+    assert found["--base-gpu-id"] == "4"
+    assert found["--tp-size"] == "4"
+    assert "--attention-backend" not in found
+
+
+def test_what_the_user_passes_through_wins():
+    passed = {"max_total_tokens": 99, "sleep_on_idle": False, "log_level": "debug", "context_length": None}
+    args = make_args(sglang_server_args=passed, router_args={"policy": "cache_aware"})
+    found = options(command.engine_command(args, 0, 1))
+    assert found["--max-total-tokens"] == "99"
+    assert "--sleep-on-idle" not in found
+    assert found["--log-level"] == "debug"
+    assert "--context-length" not in found
+    assert options(command.router_command(args, 1, 2))["--policy"] == "cache_aware"
+
+
+def test_router_notices_a_dead_engine_within_a_second():
+    found = options(command.router_command(make_args(), 8000, 8001))
+    assert found["--health-check-interval-secs"] == "1"
+    assert found["--health-failure-threshold"] == "1"
+    assert found["--prometheus-host"] == "127.0.0.1"
+    assert found["--prometheus-port"] == "8001"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_environment_keeps_what_is_inherited(device):
+    inherited = {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9"}
+    found = command.engine_environment(make_args(device=device), inherited)
+    assert found["SLIME_RUN_ID"] == "r1"
+    assert found["OMP_NUM_THREADS"] == {"cpu": "3", "cuda": "9"}[device]
+    assert inherited == {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9"}

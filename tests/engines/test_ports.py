@@ -1,0 +1,35 @@
+import socket
+
+import pytest
+
+from slime.engines.ports import free_ports, says_port_taken
+
+
+def test_ports_are_different_and_can_be_bound_together():
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    held = [socket.create_server(("127.0.0.1", port)) for port in ports]
+    for server in held:
+        server.close()
+
+
+def test_the_preferred_port_is_taken_only_if_it_is_free():
+    (port,) = free_ports(1)
+    assert free_ports(3, preferred=port)[0] == port
+    with socket.create_server(("127.0.0.1", port)):
+        ports = free_ports(3, preferred=port)
+    assert port not in ports
+    assert len(set(ports)) == 3
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("RuntimeError: Address already in use (os error 98)", True),
+        ("OSError: [Errno 98] error while attempting to bind on address", True),
+        ("ERROR: [Errno 981] something else; os error 9800", False),
+        ("torch.OutOfMemoryError: 98 bytes", False),
+    ],
+)
+def test_a_taken_port_is_recognised_in_a_log(log, expected):
+    assert says_port_taken(log) is expected
