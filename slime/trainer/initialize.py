@@ -54,13 +54,13 @@ def init(
         world_size=world_size,
         timeout=timedelta(minutes=getattr(args, "distributed_timeout_minutes", 10)),
     )
-    _initialize_model_parallel(args)
-    _set_seeds(args.seed)
+    initialize_model_parallel(args)
     if getattr(args, "deterministic_mode", False):
         torch.use_deterministic_algorithms(True)
 
 
-def _initialize_model_parallel(args: Namespace) -> None:
+def initialize_model_parallel(args: Namespace) -> None:
+    """Megatron's groups for this layout, and the seeds, which depend on a rank's place in it."""
     from megatron.core import parallel_state
 
     parallel_state.initialize_model_parallel(
@@ -74,6 +74,7 @@ def _initialize_model_parallel(args: Namespace) -> None:
         expert_tensor_parallel_size=args.expert_tensor_parallel_size,
         distributed_timeout_minutes=getattr(args, "distributed_timeout_minutes", 10),
     )
+    _set_seeds(args.seed)
 
 
 def _set_seeds(seed: int) -> None:

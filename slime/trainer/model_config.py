@@ -57,6 +57,7 @@ def transformer_config(args: Namespace) -> TransformerConfig:
         finalize_model_grads_func=_finalize_gradients,
         # Packed micro-batches differ in length.
         variable_seq_lengths=args.pipeline_model_parallel_size > 1,
+        moe_token_dispatcher_type=getattr(args, "moe_token_dispatcher_type", "alltoall"),
         deallocate_pipeline_outputs=True,
     )
     if not has_transformer_engine():

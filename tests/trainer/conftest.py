@@ -256,7 +256,7 @@ def _train_one(
             scale = mask.sum() * per_step
             ((loss * mask).sum() / scale).backward()
             for key, value in {"loss": loss, "pg_loss": pg, "entropy": entropy, "kl": kl}.items():
-                totals[key] = totals.get(key, 0.0) + float((value * mask).sum() / scale) / steps
+                totals[key] = totals.get(key, 0.0) + float((value.detach() * mask).sum() / scale) / steps
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip_grad)
         totals["grad_norm"] = totals.get("grad_norm", 0.0) + float(norm) / steps
         optimizer.step()
@@ -296,16 +296,16 @@ def single_rank() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def args_for() -> Callable[..., Namespace]:
     return make_args
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rollout_of() -> Callable[..., Rollout]:
     return make_rollout
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def reference_of() -> Callable[..., Reference]:
     return hf_reference

@@ -1,0 +1,72 @@
+"""A program of two ranks: run cases of distributed training and write what came out.
+
+    python train_ranks.py OUT_DIR CASES_JSON
+
+It imports everything once and forks, so that all cases of a test file pay for one start-up. For each case
+``OUT_DIR/<name>/`` gets metrics.json and an export (hf/) by rank 0, and rank<r>.json from every rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from conftest import free_port, make_args, make_rollout, rank_share
+from megatron.core import parallel_state
+
+from slime.trainer import initialize
+from slime.trainer.trainer import Trainer
+
+WORLD = 2
+Case = dict[str, Any]
+
+
+def run_case(case: Case, out: Path) -> None:
+    """Train on ``case["rollouts"]`` rollouts, saving and resuming where the case says so."""
+    args = make_args(case["hf"], world_size=WORLD, save=str(out / "checkpoint"), **case["args"])
+    rollouts = [make_rollout(seed) for seed in range(case["rollouts"])]
+    initialize.initialize_model_parallel(args)
+    try:
+        trainer = Trainer(args)
+        metrics = []
+        begin = trainer.load()
+        for rollout_id in range(begin, len(rollouts)):
+            dp_rank = trainer.parallel_config()["dp_rank"]
+            dp_size = trainer.parallel_config()["dp_size"]
+            data = rank_share(rollouts[rollout_id], dp_rank, dp_size)
+            metrics.append(trainer.train(rollout_id, data))
+            if case.get("save_after") == rollout_id:
+                trainer.save(rollout_id)
+        trainer.save_hf(out / "hf")
+        sizes = [sum(t.numel() for _, t in bucket) for bucket in trainer.hf_weight_buckets(1 << 14)]
+        report = {"begin": begin, "metrics": metrics, "bucket_numels": sizes}
+        (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(report))
+    finally:
+        parallel_state.destroy_model_parallel()
+
+
+def main(rank: int, port: int, out: Path, cases: list[Case]) -> None:
+    initialize.init(make_args(cases[0]["hf"]), rank, WORLD, "127.0.0.1", port)
+    parallel_state.destroy_model_parallel()
+    for case in cases:
+        folder = out / case["name"]
+        folder.mkdir(exist_ok=True)
+        run_case(case, folder)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    out_dir, listed, tcp_port = Path(sys.argv[1]), json.loads(sys.argv[2]), free_port()
+    children = []
+    for child_rank in range(WORLD):
+        pid = os.fork()
+        if pid == 0:
+            main(child_rank, tcp_port, out_dir, listed)
+            os._exit(0)
+        children.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    sys.exit(max(abs(code) for code in codes))
