@@ -1,1 +1,1 @@
-"""The quick start: a tiny Qwen3 learns an exactly checkable task in a few minutes on two CPU cores."""
+"""The quick start: a tiny Qwen3 learns an exactly checkable task within minutes on two cores."""

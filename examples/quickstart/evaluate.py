@@ -1,6 +1,6 @@
 """Accuracy of a model folder on held-out questions, by plain `transformers` (an independent check).
 
-    python -m examples.quickstart.evaluate --model RUN_DIR/hf
+python -m examples.quickstart.evaluate --model RUN_DIR/hf
 """
 
 import argparse
@@ -9,14 +9,19 @@ from collections.abc import Sequence
 from itertools import islice
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from examples.quickstart.task import TASKS, Question, is_correct, questions
 
 MAX_NEW_TOKENS = 12
 
 
-def chat_prompts(tokenizer: PreTrainedTokenizerFast, asked: Sequence[Question]) -> list[str]:
+def chat_prompts(tokenizer: PreTrainedTokenizerBase, asked: Sequence[Question]) -> list[str]:
     """The questions in the chat template, up to where the assistant begins to speak."""
     conversations = [[{"role": "user", "content": question.text}] for question in asked]
     prompts = tokenizer.apply_chat_template(
@@ -39,7 +44,7 @@ def generate(
 
 def accuracy(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: PreTrainedTokenizerBase,
     asked: Sequence[Question],
     do_sample: bool,
 ) -> float:
@@ -49,8 +54,8 @@ def accuracy(
     )
     completions = generate(model, dict(inputs), do_sample)
     texts = tokenizer.batch_decode(completions, skip_special_tokens=True)
-    right = sum(is_correct(text, question.answer) for text, question in zip(texts, asked, strict=True))
-    return right / len(asked)
+    right = [is_correct(text, q.answer) for text, q in zip(texts, asked, strict=True)]
+    return sum(right) / len(right)
 
 
 def main() -> None:

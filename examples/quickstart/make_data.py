@@ -9,7 +9,6 @@ import argparse
 import json
 import random
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 
 from examples.quickstart.task import TASKS, Question, questions
@@ -19,9 +18,12 @@ NUM_EVAL = 512
 
 
 def distinct(task: str, rng: random.Random, held_out: bool, count: int) -> list[Question]:
-    seen: set[Question] = set()
-    fresh = (q for q in questions(task, rng, held_out) if not (q in seen or seen.add(q)))
-    return list(islice(fresh, count))
+    found: dict[Question, None] = {}  # keeps the order
+    for question in questions(task, rng, held_out):
+        found[question] = None
+        if len(found) == count:
+            break
+    return list(found)
 
 
 def write_jsonl(path: Path, rows: Iterable[Question]) -> None:

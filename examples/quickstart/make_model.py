@@ -2,8 +2,8 @@
 
     python -m examples.quickstart.make_model --task reverse --out DIR
 
-Deterministic: one thread and one seed give the same bytes each time, so a build system may cache them.
-The seed stays 0 whatever the seed of the RL run: the runs are repeats from one starting point.
+Deterministic: one thread and one seed give the same bytes each time, so a build system may cache
+them. The seed stays 0 whatever the seed of the RL run: all runs start from one model.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
 
 from examples.quickstart.evaluate import accuracy
 from examples.quickstart.task import TASKS, questions
@@ -38,7 +39,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
         head_dim=32,
         max_position_embeddings=256,
         tie_word_embeddings=True,
-        rope_theta=10000.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -54,13 +55,14 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 def show_progress(task: str, step: int, total: int, loss: float, started: float) -> None:
     if step % PROGRESS_EVERY == 0 or step == total:
         seconds = time.monotonic() - started
-        print(f"warm start ({task}): step {step}/{total}  loss {loss:.3f}  {seconds:.0f} s", flush=True)
+        print(f"{task}: step {step}/{total}  loss {loss:.3f}  {seconds:.0f} s", flush=True)
 
 
 def make_model(task: str, out: Path, recipe: WarmStart, seed: int = 0) -> None:
-    """Writes config, weights, generation config and tokenizer of the warm-started model to `out`."""
+    """Writes config, weights and tokenizer of the warm-started model to the folder `out`."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    logging.disable_progress_bar()  # ours is the only progress line
     tokenizer = build_tokenizer()
     model = build_model(tokenizer, seed)
     started = time.monotonic()
@@ -70,7 +72,7 @@ def make_model(task: str, out: Path, recipe: WarmStart, seed: int = 0) -> None:
     tokenizer.save_pretrained(out)
     held_out = list(islice(questions(task, random.Random(seed), held_out=True), 512))
     sampled = accuracy(model, tokenizer, held_out, do_sample=True)
-    print(f"warm start ({task}): {sampled:.3f} of {len(held_out)} held-out questions right (sampled)")
+    print(f"{task}: {sampled:.3f} of {len(held_out)} held-out questions right (sampled)")
 
 
 def main() -> None:

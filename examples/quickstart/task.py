@@ -1,8 +1,8 @@
 """The two tasks of the quick start and their exact verifier: pure Python, no dependencies.
 
-`reverse abcd=` -> `dcba` (four letters; the fast run) and `sort 604182=` -> `012468` (six digits; the
-longer one). Whether a question is held out depends on its text alone, so that the warm start, the
-training prompts and the evaluation prompts agree on the split without sharing a list.
+`reverse abcd=` -> `dcba` (four letters; the fast run) and `sort 604182=` -> `012468` (six digits;
+the longer one). Whether a question is held out depends on its text alone, so that the warm start,
+the training prompts and the evaluation prompts agree on the split without sharing a list.
 """
 
 import argparse
@@ -65,6 +65,8 @@ class LabelledResponse(Protocol):
     label: str | None
 
 
-async def exact_match(args: argparse.Namespace, sample: LabelledResponse, **kwargs: object) -> float:
+async def exact_match(
+    args: argparse.Namespace, sample: LabelledResponse, **kwargs: object
+) -> float:
     """Reward for `--custom-rm-path`: 1.0 for the exact answer, else 0.0."""
     return float(sample.label is not None and is_correct(sample.response, sample.label))

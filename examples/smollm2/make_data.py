@@ -1,6 +1,8 @@
-"""Writes train.jsonl and eval.jsonl for `chain_sum`; no evaluation question is trained on.
+"""Writes train.jsonl and eval.jsonl for `chain_sum`.
 
     python -m examples.smollm2.make_data --out DIR
+
+No evaluation question is trained on.
 """
 
 import argparse

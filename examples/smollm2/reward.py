@@ -1,4 +1,4 @@
-"""Reward of this example, given to slime by `--custom-rm-path examples.smollm2.reward.last_number`."""
+"""The reward of this example, named by `custom_rm_path: examples.smollm2.reward.last_number`."""
 
 import argparse
 import re
@@ -16,7 +16,9 @@ class LabelledResponse(Protocol):
     label: str | None
 
 
-async def last_number(args: argparse.Namespace, sample: LabelledResponse, **kwargs: object) -> float:
+async def last_number(
+    args: argparse.Namespace, sample: LabelledResponse, **kwargs: object
+) -> float:
     """1.0 if the last number the model wrote is the answer, else 0.0."""
     numbers = NUMBER.findall(sample.response)
     return float(bool(numbers) and sample.label is not None and is_right(numbers[-1], sample.label))
