@@ -1,0 +1,133 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from slime.engines.errors import EngineDied
+from slime.engines.process import ServerProcess
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a Python program as a server; what is left of it is killed after the test."""
+    started = []
+    with ThreadPoolExecutor(1) as spawner:
+
+        def begin(code):
+            command = [sys.executable, "-c", textwrap.dedent(code)]
+            log = tmp_path / "logs" / f"server_{len(started)}.log"
+            started.append(ServerProcess("engine 3", command, dict(os.environ), log, spawner))
+            return started[-1]
+
+        yield begin
+        for server in started:
+            server.kill(time.monotonic())
+
+
+def wait_for(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_running_server_passes_the_check(start):
+    server = start("import time; time.sleep(60)")
+    server.check()
+    assert server.is_alive()
+
+
+def test_an_exit_is_reported_with_code_and_end_of_the_log(start):
+    server = start("for i in range(100): print('line', i)\nraise SystemExit('no such model')")
+    wait_for(lambda: not server.is_alive())
+    with pytest.raises(EngineDied) as error:
+        server.check()
+    assert f"engine 3 (pid {server.pid}) exited with 1" in str(error.value)
+    assert "| no such model" in str(error.value)
+    assert "| line 99" in str(error.value)
+    assert "| line 70" not in str(error.value)
+
+
+def test_a_kill_is_reported_with_its_signal(start):
+    server = start("import time; time.sleep(60)")
+    os.kill(server.pid, signal.SIGKILL)
+    wait_for(lambda: not server.is_alive())
+    with pytest.raises(EngineDied, match="was killed by SIGKILL"):
+        server.check()
+
+
+def test_stop_ends_a_server_that_ignores_sigterm_and_all_that_it_spawned(start, tmp_path):
+    server = start(
+        f"""
+        import signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c",
+            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"])
+        open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+        time.sleep(60)
+        """
+    )
+    wait_for(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
+    child = int((tmp_path / "child").read_text())
+    server.terminate()
+    server.kill(time.monotonic() + 0.3)
+    assert gone(server.pid)
+    wait_for(lambda: gone(child))
+
+
+def test_stop_removes_the_semaphores_and_shared_memory_it_left(start, tmp_path):
+    server = start(
+        f"""
+        import mmap, multiprocessing, os, time
+        lock = multiprocessing.get_context("spawn").Lock()
+        path = f"/dev/shm/slime_test_{{os.getpid()}}"
+        handle = open(path, "wb+")
+        handle.truncate(4096)
+        mapped = mmap.mmap(handle.fileno(), 4096)
+        open({str(tmp_path / "ready")!r}, "w").write(lock._semlock.name + " " + path)
+        time.sleep(60)
+        """
+    )
+    wait_for(lambda: (tmp_path / "ready").exists() and (tmp_path / "ready").read_text())
+    semaphore, path = (tmp_path / "ready").read_text().split()
+    semaphore = f"/dev/shm/sem.{semaphore.lstrip('/')}"
+    assert os.path.exists(semaphore)
+    server.note_shared_memory()
+    server.kill(time.monotonic())
+    assert not os.path.exists(path)
+    assert not os.path.exists(semaphore)
+
+
+def test_a_server_dies_with_its_parent(tmp_path):
+    program = f"""
+import os, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from slime.engines.process import ServerProcess
+
+server = ServerProcess("engine", [sys.executable, "-c", "import time; time.sleep(60)"],
+                       dict(os.environ), Path({str(tmp_path / "log")!r}), ThreadPoolExecutor(1))
+time.sleep(1)
+server.check()
+print(server.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
+        pid = int(parent.stdout.readline())
+        assert not gone(pid)
+        parent.kill()
+        parent.wait()
+        wait_for(lambda: gone(pid), seconds=5)

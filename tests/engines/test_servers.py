@@ -1,0 +1,103 @@
+"""Real engines behind a real router."""
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from slime.engines import ports
+from slime.engines.errors import EngineDied
+from slime.engines.servers import RolloutServers
+from tests.engines.real_servers import generate, largest_difference, make_args, make_model
+
+PROMPTS = [[5, 9, 3], list(range(2, 38)), [7] * 20, [30, 2]]
+
+
+def test_log_probs_of_a_batch_equal_those_of_the_hugging_face_model(servers):
+    model = make_model(seed=0)
+    answers = generate(servers.router_url, PROMPTS * 8, max_new_tokens=12, temperature=1.0)
+    assert len(answers) == 32
+    for prompt, answer in zip(PROMPTS * 8, answers, strict=True):
+        assert len(answer["output_ids"]) == 12
+        assert largest_difference(model, prompt, answer) < 1e-5
+    assert len({tuple(answer["output_ids"]) for answer in answers}) > 8  # it samples
+
+
+def test_the_plugin_is_active_in_every_process_of_the_engine(servers):
+    log = Path(servers.args.run_dir) / "logs" / "engine_0.log"
+    found = log.read_text().count("slime: batched CPU attention in process")
+    assert found == 3  # HTTP server, scheduler, detokenizer
+
+
+def test_start_tells_the_arguments_where_the_router_is(servers):
+    url = f"http://{servers.args.sglang_router_ip}:{servers.args.sglang_router_port}"
+    assert url == servers.router_url
+    workers = requests.get(url + "/workers", timeout=10).json()["workers"]
+    assert [worker["url"] for worker in workers] == servers.engine_urls
+
+
+def test_everything_listens_on_the_loopback_interface_only(servers):
+    addresses = set()
+    for process in psutil.Process().children(recursive=True):
+        for connection in process.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                addresses.add(connection.laddr.ip)
+    assert addresses == {"127.0.0.1"}
+
+
+def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
+    model_folder, tmp_path, monkeypatch
+):
+    """Both the router's and the engine's port are taken between choice and bind."""
+    first = []
+
+    def free_ports(count, host="127.0.0.1", preferred=None):
+        if not first:
+            first.extend(socket.create_server(("127.0.0.1", 0)) for _ in range(count))
+            return [server.getsockname()[1] for server in first]
+        return ports_free(count, host, preferred)
+
+    ports_free = ports.free_ports
+    monkeypatch.setattr(ports, "free_ports", free_ports)
+    shared_memory = set(os.listdir("/dev/shm"))
+    servers = RolloutServers(make_args(model_folder, tmp_path), tmp_path)
+    servers.start(progress=print)
+    try:
+        taken = {f"http://127.0.0.1:{server.getsockname()[1]}" for server in first}
+        assert taken.isdisjoint({servers.router_url, *servers.engine_urls})
+        assert len(generate(servers.router_url, PROMPTS)) == len(PROMPTS)
+        servers.check()
+
+        mine = psutil.Process().children(recursive=True)
+        scheduler = next(p for p in mine if "scheduler" in "".join(p.cmdline()))
+        os.kill(scheduler.pid, signal.SIGKILL)
+        with pytest.raises(EngineDied, match="engine 0") as error:
+            deadline = time.monotonic() + 15
+            while time.monotonic() < deadline:
+                servers.check()
+                time.sleep(0.05)
+        assert "the end of" in str(error.value)
+    finally:
+        started = time.monotonic()
+        servers.stop()
+        took = time.monotonic() - started
+        for server in first:
+            server.close()
+    assert took < 6
+    assert not [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+    servers.stop()  # a second stop does nothing
+
+
+def test_an_engine_that_cannot_start_is_reported_and_leaves_nothing(model_folder, tmp_path):
+    args = make_args(model_folder, tmp_path, "--sglang-max-total-tokens", "0")
+    args.sglang_server_args["attention_backend"] = "no_such_backend"
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    with pytest.raises(EngineDied, match="(?s)engine 0.*exited with.*no_such_backend"):
+        RolloutServers(args, tmp_path).start(progress=print)
+    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
