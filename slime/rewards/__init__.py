@@ -1,0 +1,1 @@
+"""Graders, their dispatcher, and the normalisation of rewards by group."""

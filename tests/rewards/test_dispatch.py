@@ -1,0 +1,151 @@
+"""Which grader is used, off the event loop, with the same result from any thread."""
+
+import asyncio
+import threading
+from argparse import Namespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from slime.arguments.errors import ConfigError
+from slime.rewards import remote
+from slime.rewards.dispatch import RM_TYPES, async_rm, batched_async_rm, find_grader
+from slime.samples.sample import Sample
+
+
+def make_args(rm_type: str | None = None, **changes: Any) -> Namespace:
+    return Namespace(**{"rm_type": rm_type, "custom_rm_path": None, "rm_url": None} | changes)
+
+
+def grade(args: Namespace, sample: Sample) -> Any:
+    return asyncio.run(async_rm(args, sample))
+
+
+@pytest.mark.parametrize(
+    ("rm_type", "response", "label", "reward"),
+    [
+        ("exact", "dcba<|end|>", "dcba", 1.0),
+        ("math", "Answer: \\boxed{5}", "5", 1),
+        ("math", "Answer: 5", "5", 0),
+        ("boxed_math", "Answer: \\boxed{5}", "5", 1),
+        ("boxed_math", "\\boxed{0}", 0, 1),
+        ("boxed_math", "\\boxed{2^{10}}", "1024", 1),
+        ("boxed_math", "5", "5", 0),
+        ("boxed_exact", "so \\boxed{ab}", "ab", 1.0),
+        ("boxed_gpqa", "so \\boxed{B}", "B", 1.0),
+        ("boxed_f1", "so \\boxed{the cat}", "cat", 1.0),
+        ("boxed_deepscaler", "so \\boxed{1/2}", 0.5, 1),
+        ("deepscaler", "</think>\\boxed{3}", "3", 1),
+        ("f1", "the cat", "cat", 1.0),
+        ("gpqa", "The answer is (B).", "B", 1.0),
+        (" math ", "\\boxed{1}", 1, 1),
+    ],
+)
+def test_rm_types(rm_type: str, response: str, label: Any, reward: float) -> None:
+    assert grade(make_args(rm_type), Sample(response=response, label=label)) == reward
+
+
+def test_dapo_returns_a_dict_also_boxed() -> None:
+    expected = {"score": 1.0, "acc": True, "pred": "5"}
+    assert grade(make_args("dapo"), Sample(response="Answer: 5", label="5")) == expected
+    assert grade(make_args("boxed_dapo"), Sample(response="\\boxed{5}", label="5")) == expected
+
+
+def test_every_listed_type_exists() -> None:
+    assert "boxed_math" in RM_TYPES and "remote_rm" in RM_TYPES
+    for rm_type in set(RM_TYPES) - {"remote_rm"}:
+        find_grader(rm_type)("", "x", {})
+
+
+@pytest.mark.parametrize(
+    ("rm_type", "message"),
+    [("mathh", "did you mean math?"), (None, "no grader is configured"), ("boxed_x", "known:")],
+)
+def test_unknown_types_are_configuration_errors(rm_type: str | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
+        grade(make_args(rm_type), Sample(label="1"))
+
+
+def test_a_missing_label_is_an_error_not_a_zero() -> None:
+    with pytest.raises(ValueError, match="--label-key"):
+        grade(make_args("exact"), Sample(index=3))
+
+
+def test_the_samples_own_type_wins() -> None:
+    sample = Sample(response="a", label="a", metadata={"rm_type": "exact"})
+    assert grade(make_args("math"), sample) == 1.0
+
+
+async def custom(args: Namespace, sample: Sample | list[Sample], **kwargs: Any) -> Any:
+    if isinstance(sample, list):
+        return [float(len(one.response)) for one in sample][: kwargs.get("only")]
+    return -1.0
+
+
+def custom_sync(args: Namespace, sample: Sample, **kwargs: Any) -> float:
+    return 9.0
+
+
+def test_custom_graders_sync_async_and_batched() -> None:
+    args = make_args(custom_rm_path=f"{__name__}.custom")
+    samples = [Sample(response="abc"), Sample(response="a")]
+    assert grade(args, samples[0]) == -1.0
+    assert grade(args, Sample(custom_rm_path=f"{__name__}.custom_sync")) == 9.0
+    assert asyncio.run(batched_async_rm(args, samples)) == [3.0, 1.0]
+    with pytest.raises(TypeError, match="a list of 2 rewards"):
+        asyncio.run(batched_async_rm(args, samples, only=1))
+    samples[0].custom_rm_path = f"{__name__}.custom_sync"
+    assert asyncio.run(batched_async_rm(args, samples)) == [9.0, -1.0]
+
+
+def test_two_hundred_gradings_at_once_give_no_false_zeros() -> None:
+    samples = [
+        Sample(response=f"\\boxed{{{i}/7}}", label=f"\\frac{{{i}}}{{7}}") for i in range(200)
+    ]
+
+    async def run() -> list[Any]:
+        return await asyncio.wait_for(batched_async_rm(make_args("math"), samples), 20)
+
+    assert asyncio.run(run()) == [1] * 200
+
+
+def test_a_worker_thread_gives_the_same_score() -> None:
+    cases = [("\\boxed{2^{10}}", "1024"), ("\\boxed{9**9**9}", "5/7"), ("\\boxed{0}", 0)]
+
+    def scores() -> list[Any]:
+        return [grade(make_args("math"), Sample(response=r, label=t)) for r, t in cases]
+
+    from_thread: list[Any] = []
+    worker = threading.Thread(target=lambda: from_thread.extend(scores()))
+    worker.start()
+    worker.join(20)
+    assert from_thread == scores() == [1, 0, 1]
+
+
+def test_a_remote_grader_is_asked_again_when_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.01)
+    calls: list[dict] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        calls.append(await request.json())
+        if len(calls) % 3:
+            return web.Response(status=503)
+        return web.json_response({"score": 0.5})
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_post("/grade", handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        args = make_args("remote_rm", rm_url=f"http://127.0.0.1:{port}/grade")
+        assert await async_rm(args, Sample(prompt="p", response="r", label="l")) == {"score": 0.5}
+        assert calls == [{"prompt": "p", "response": "r", "label": "l"}] * 3
+        await runner.cleanup()
+        with pytest.raises(remote.RemoteGraderError, match=f"{port}/grade.*4 attempts"):
+            await async_rm(args, Sample())
+
+    asyncio.run(run())

@@ -1,0 +1,173 @@
+"""Mathematical answers are compared as mathematics, within bounds, and never raise."""
+
+import re
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slime.rewards.expression import Undecided, evaluate, parse
+from slime.rewards.math_answers import (
+    extract_boxed_answer,
+    grade_answer,
+    grade_answer_mathd,
+    grade_answer_sympy,
+    grade_answer_verl,
+    last_boxed_only_string,
+    remove_boxed,
+)
+
+EQUAL = [
+    ("2^{10}", "1024"),
+    ("0", "0"),
+    ("0.5", "\\frac{1}{2}"),
+    ("\\dfrac12", "1/2"),
+    ("\\frac{3}{4}", "\\tfrac34"),
+    ("1,000", "1000"),
+    ("$12$", "12."),
+    ("x = 5", "5"),
+    ("-\\frac{1}{2}", "\\frac{-1}{2}"),
+    ("50\\%", "50"),
+    ("90^\\circ", "90"),
+    ("5 \\text{ cm}", "5"),
+    ("\\sqrt{8}", "2\\sqrt{2}"),
+    ("\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}"),
+    ("\\sqrt[3]{27}", "3"),
+    ("8^{2/3}", "4"),
+    ("(x+1)^2", "x^2+2x+1"),
+    ("a b", "b \\cdot a"),
+    ("2\\pi", "\\pi \\times 2"),
+    ("\\sin(\\pi)", "0"),
+    ("5!", "120"),
+    ("(1, \\frac{1}{2})", "(1,0.5)"),
+    ("\\left( 3, 4 \\right)", "(3,4)"),
+    ("\\{2, 1\\}", "\\{1,2\\}"),
+    ("\\text{Tuesday}", "Tuesday"),
+    ("3 \u2212 1", "2"),
+    ("(-1)^{1000001}", "-1"),
+]
+DIFFERENT = [
+    ("9**9**9", "5/7"),
+    ("5", "7"),
+    ("", "0"),
+    ("", ""),
+    ("0", "0.5"),
+    ("2 3", "23"),
+    ("2 3", "6"),
+    ("1,2", "12"),
+    ("(0, 1]", "[0, 1]"),
+    ("(1,2)", "(2,1)"),
+    ("(1,2)", "(1,2,3)"),
+    ("\\{1,2\\}", "\\{1,1\\}"),
+    ("stop", "post"),
+    ("x^2", "x^3"),
+    ("\\frac{1}{0}", "1"),
+    ("0.333", "1/3"),
+    ("\\pi/10^{12}", "e/10^{12}"),
+    ("3.14159265358", "\\pi"),
+    ("100000000000000000000", "100000000000000000001"),
+    ("-5", "5"),
+    ("True", "1"),
+    ("__import__('os')", "0"),
+]
+
+
+@pytest.mark.parametrize(("answer", "truth"), EQUAL)
+def test_equal(answer: str, truth: str) -> None:
+    assert grade_answer(answer, truth) and grade_answer(truth, answer)
+
+
+@pytest.mark.parametrize(("answer", "truth"), DIFFERENT)
+def test_different(answer: str, truth: str) -> None:
+    assert not grade_answer(answer, truth)
+
+
+@pytest.mark.parametrize(
+    ("solution", "truth", "right"),
+    [
+        ("\\boxed{5}", "5", True),
+        ("\\boxed{0}", 0, True),
+        ("\\boxed{0}", "\\boxed{0}", True),
+        ("\\boxed{1} no, \\boxed{2}", "1", False),
+        ("\\boxed{\\frac{1}{2}} done", 0.5, True),
+        ("so $\\boxed 7$.", 7, True),
+        ("5", "5", False),
+        ("\\boxed{5", "5", False),
+        ("\\boxedx{5}", "5", False),
+        ("\\boxed{}", "0", False),
+        ("\\boxed{9**9**9}", "5/7", False),
+    ],
+)
+def test_whole_solutions(solution: str, truth: str | int | float, right: bool) -> None:
+    assert grade_answer_verl(solution, truth) is right
+
+
+def test_boxes() -> None:
+    assert last_boxed_only_string("a \\boxed{x{y}z} b") == "\\boxed{x{y}z}"
+    assert extract_boxed_answer("\\fbox{1} and \\boxed{ 2 }") == " 2 "
+    assert extract_boxed_answer("none") is None
+    with pytest.raises(ValueError, match="no boxed answer"):
+        remove_boxed("5")
+
+
+def test_levels() -> None:
+    assert grade_answer_mathd("\\left(1, 2\\right)", "(1,2)")
+    assert not grade_answer_mathd("2/4", "1/2")
+    assert grade_answer_sympy("2/4", "1/2")
+
+
+_LEAVES = st.integers(0, 30).map(str)
+
+
+def _combine(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    binary = st.tuples(children, st.sampled_from("+-*"), children)
+    fraction = st.tuples(children, st.integers(1, 9))
+    power = st.tuples(children, st.integers(0, 3))
+    return st.one_of(
+        binary.map(lambda t: f"({t[0]}{t[1]}{t[2]})"),
+        fraction.map(lambda t: f"(({t[0]})/{t[1]})"),
+        power.map(lambda t: f"({t[0]})**{t[1]}"),
+    )
+
+
+@given(st.recursive(_LEAVES, _combine, max_leaves=8))
+def test_arithmetic_equals_pythons(text: str) -> None:
+    exact = eval(re.sub(r"(?<!\*\*)\b(\d+)", r"Fraction(\1)", text), {"Fraction": Fraction})
+    try:
+        assert evaluate(parse(text), {}) == exact
+    except Undecided:
+        assert max(exact.numerator.bit_length(), exact.denominator.bit_length()) > 500
+
+
+@settings(max_examples=300)
+@given(
+    st.text(alphabet="0123456789xyei+-*/^(){}[],.! \\$%=", max_size=60),
+    st.text(alphabet="0123456789xyei+-*/^(){}[],.! \\$%=", max_size=20),
+)
+def test_nothing_raises(answer: str, truth: str) -> None:
+    assert grade_answer_verl(f"\\boxed{{{answer}}}", truth) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9**9**9**9",
+        "(" * 5000 + ")" * 5000,
+        "1+" * 5000 + "1",
+        "9" * 100_000,
+        "(((((3!)!)!)!)!)!",
+        "\\frac" * 3000,
+        "(1/3+1/7)^{900}" * 40,
+        "x^{" * 300 + "1" + "}" * 300,
+        "2^{8000}" * 60,
+        " " * 200_000,
+        "\\text{" * 30_000,
+        "{1," * 1000,
+    ],
+)
+def test_hostile_answers_end_quickly(answer: str) -> None:
+    started = time.perf_counter()
+    assert not grade_answer_verl(f"\\boxed{{{answer}}}", "5/7")
+    assert time.perf_counter() - started < 0.5
