@@ -71,7 +71,12 @@ def save(
         partial.mkdir(parents=True)
     dist.barrier()
     content = _sharded_state(args, state, loading=False)
-    content.update(iteration=iteration, layout=_layout(args), slime=extra)
+    content.update(
+        iteration=iteration,
+        layout=_layout(args),
+        distributed_optimizer=args.use_distributed_optimizer,
+        slime=extra,
+    )
     dist_checkpointing.save(content, str(partial), sharded_strategy=InProcessSaveStrategy())
     dist.barrier()
     if dist.get_rank() == 0:
@@ -84,9 +89,14 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     """Restore what :func:`save` wrote, on the same or another parallel layout; returns its ``extra``.
 
     The random state is restored on the same layout only: on another there is nothing it could be.
+
+    Raises:
+        CheckpointError: optimizer state of the distributed optimizer for the plain one, or the reverse.
     """
     folder = str(iteration_dir(root, iteration))
     common = dist_checkpointing.load_common_state_dict(folder)
+    if state.optimizer is not None:
+        _check_optimizer_kind(args, folder, common)
     same_layout = common.get("layout") == _layout(args)
     with_rng = same_layout and not getattr(args, "no_load_rng", False)
     wanted = _sharded_state(args, state, loading=True, with_rng=with_rng)
@@ -100,6 +110,17 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     if with_rng and "rng_state" in loaded:
         _set_rng_state(loaded["rng_state"])
     return dict(common.get("slime", {}))
+
+
+def _check_optimizer_kind(args: Namespace, folder: str, common: dict[str, Any]) -> None:
+    if "optimizer" not in common:
+        raise CheckpointError(f"{folder} holds no optimizer state; use --no-load-optim to start one anew")
+    saved = common.get("distributed_optimizer")
+    if saved is not None and saved != args.use_distributed_optimizer:
+        raise CheckpointError(
+            f"{folder} was saved with use_distributed_optimizer={saved}, this run has "
+            f"{args.use_distributed_optimizer}; use the same, or --no-load-optim"
+        )
 
 
 def _keyed(model: list[torch.nn.Module]) -> dict[str, torch.nn.Module]:

@@ -25,19 +25,42 @@ LAYOUTS = {
     "pp2": {"pipeline_model_parallel_size": 2},
     "cp2": {"context_parallel_size": 2},
 }
+SAVE_AFTER = 1  # of rollouts 0, 1, 2
+# what resumes from what: the same layout must be exact, another to rounding
+RESUMES = {
+    "tp2-again": ("tp2", TP),
+    "dp2-do-again": ("dp2-distributed-optimizer", {"use_distributed_optimizer": True}),
+    "tp2-as-dp2": ("tp2", {}),
+    "dp2-do-as-tp2-do": (
+        "dp2-distributed-optimizer",
+        {**TP, "use_distributed_optimizer": True},
+    ),
+}
 
 
 def _cases(hf_model) -> list[dict]:
-    return [
+    resumed = [
+        {
+            "name": name,
+            "hf": str(hf_model("qwen3", True)),
+            "rollouts": ROLLOUTS,
+            "resume": f"{source}-qwen3",
+            "args": {**FULL_LOSS, **layout},
+        }
+        for name, (source, layout) in RESUMES.items()
+    ]
+    trained = [
         {
             "name": f"{name}-{kind}",
             "hf": str(hf_model(kind, tied)),
             "rollouts": ROLLOUTS,
+            "save_after": SAVE_AFTER,
             "args": {**FULL_LOSS, **layout},
         }
         for name, layout in LAYOUTS.items()
         for kind, tied in (("qwen3", True), ("qwen2", False))
     ]
+    return trained + resumed
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +110,18 @@ def test_layout_equals_hugging_face(
     assert reference.weights.keys() - exported.keys() <= ({"lm_head.weight"} if tied else set())
     assert sum(first["bucket_numels"]) == sum(value.numel() for value in exported.values())
     assert sum(second["bucket_numels"]) == 0
+
+
+@pytest.mark.parametrize("name", RESUMES)
+def test_resume_equals_the_unbroken_run(name, results):
+    source, layout = RESUMES[name]
+    resumed, unbroken = (_report(results, case, 0) for case in (name, f"{source}-qwen3"))
+    assert resumed["begin"] == SAVE_AFTER + 1
+    assert len(resumed["metrics"]) == ROLLOUTS - resumed["begin"]
+    exact = layout == LAYOUTS[source]
+    for key in ("loss", "grad_norm", "kl"):
+        got, want = resumed["metrics"][-1][key], unbroken["metrics"][-1][key]
+        assert got == (want if exact else pytest.approx(want, rel=1e-5, abs=1e-6)), key
+    final = load_file(results / name / "hf" / "model.safetensors")
+    for key, value in load_file(results / f"{source}-qwen3" / "hf" / "model.safetensors").items():
+        torch.testing.assert_close(final[key], value, rtol=0, atol=0 if exact else 1e-5)

@@ -26,8 +26,10 @@ Case = dict[str, Any]
 
 
 def run_case(case: Case, out: Path) -> None:
-    """Train on ``case["rollouts"]`` rollouts, saving and resuming where the case says so."""
+    """Train on ``case["rollouts"]`` rollouts, saving and resuming (from another case) where it says so."""
     args = make_args(case["hf"], world_size=WORLD, save=str(out / "checkpoint"), **case["args"])
+    if "resume" in case:
+        args.load = str(out.parent / case["resume"] / "checkpoint")
     rollouts = [make_rollout(seed) for seed in range(case["rollouts"])]
     initialize.initialize_model_parallel(args)
     try:
