@@ -40,7 +40,7 @@ def _wheel_impl(rctx):
     command = [find_python(rctx), "-I", rctx.path(rctx.attr._store), rctx.path(".")] + rctx.attr.requirements
     result = rctx.execute(command, timeout = 3600, quiet = False)
     if result.return_code:
-        fail(result.stderr.strip().split("\n\n")[-1])
+        fail(result.stderr[max(result.stderr.rfind("\n\n"), 0):].strip())
     deps = ["@pypi_%s//:pkg" % _target(dep) for dep in rctx.attr.needs]
     rctx.file("BUILD.bazel", _BUILD.format(deps = repr(deps)))
 

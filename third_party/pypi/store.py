@@ -89,7 +89,7 @@ def pip_download(store: Path, requirements: list[Requirement]) -> str:
         wanted = Path(folder, "wanted.txt")
         wanted.write_text("".join(requirement.line + "\n" for requirement in requirements))
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
-        command += ["--disable-pip-version-check", "--require-hashes", "--no-deps"]
+        command += ["--disable-pip-version-check", "--require-hashes", "--no-deps", "--retries=2"]
         command += ["--only-binary=:all:", "--dest", folder, "--requirement", str(wanted)]
         env = {**os.environ, "PYTHONSAFEPATH": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=env)
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
             fetch(store, requirements)
         unpacked = install(store, requirements[0])
     except (StoreError, OSError, zipfile.BadZipFile) as error:
-        print(f"\n\n{error}", file=sys.stderr)
+        print(f"\n{error}", file=sys.stderr)
         return 1
     (dest / "site-packages").symlink_to(unpacked / "site-packages")
     shutil.copyfile(unpacked / "stamp", dest / "stamp")
