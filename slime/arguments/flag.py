@@ -4,11 +4,13 @@ description.
 
 import ast
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 TRUE_WORDS = ("true", "yes", "on", "1")
+_EXPONENT = re.compile(r"\d+(\.\d*)?[eE]\+?\d+")
 FALSE_WORDS = ("false", "no", "off", "0")
 
 
@@ -156,6 +158,13 @@ def _scalar_from_text(flag: Flag, text: str) -> Any:
         raise WrongValueError(f"expected {expected(flag)}") from error
 
 
+def _count(value: Any) -> Any:
+    """1.0e6 meant as a whole number; YAML 1.1 reads it as a text, 1.0e+6 as a float."""
+    if isinstance(value, str) and _EXPONENT.fullmatch(value):
+        value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _scalar_from_yaml(flag: Flag, value: Any) -> Any:
     if flag.kind is json_value:
         return _scalar_from_text(flag, value) if isinstance(value, str) else value
@@ -165,10 +174,8 @@ def _scalar_from_yaml(flag: Flag, value: Any) -> Any:
         return float(value)
     if flag.kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-4 as a text
         return _scalar_from_text(flag, value)
-    if (
-        flag.kind is int and isinstance(value, float) and value.is_integer()
-    ):  # 1.0e6 meant as a count
-        return int(value)
+    if flag.kind is int:
+        value = _count(value)
     if type(value) is not flag.kind:
         raise WrongValueError(f"expected {expected(flag)}")
     return value

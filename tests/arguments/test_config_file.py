@@ -89,7 +89,6 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "# nothing\n") == ({}, [])
 
 
-def test_an_alias_that_contains_itself_ends(tmp_path: Path) -> None:
-    entries, problems = read(tmp_path, "a: &x [1, *x]\n")
-    assert list(entries) == ["a"]
-    assert problems == []
+def test_an_alias_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    _, (problem,) = read(tmp_path, "a: &x [1, *x]\n")
+    assert "run.yaml:1: not valid YAML" in problem
