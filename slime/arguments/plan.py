@@ -187,9 +187,11 @@ def render(plan: Plan) -> str:
         lines.append(f"  {group}")
         lines += [f"    {name:<34} {_short(value)}" for name, value in options.items()]
     lines += ["", "processes"]
+    names = max(len(process.name) for process in plan.processes)
+    roles = max(len(process.role) for process in plan.processes)
     for process in plan.processes:
         memory = f"~{process.memory_gib:.2f} GiB" if process.memory_gib else ""
-        row = f"  {process.name:<16} {process.role:<46} {memory:>10}  {process.ports}"
+        row = f"  {process.name:<{names}}  {process.role:<{roles}}  {memory:>10}  {process.ports}"
         lines.append(row.rstrip())
     lines += ["", "numbers"]
     lines += [f"  {name:<36} {_number(value)}" for name, value in plan.numbers.items()]

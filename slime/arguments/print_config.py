@@ -2,13 +2,13 @@
 documents the run).
 """
 
-import os
 from argparse import Namespace
 from dataclasses import asdict
 from typing import Any
 
 import yaml
 
+from slime.arguments.eval_config import entries_of_prompt_data
 from slime.arguments.flag import Flag
 from slime.arguments.labels import is_label
 from slime.arguments.passthrough import TARGETS
@@ -82,8 +82,14 @@ def changed_options(args: Namespace) -> dict[str, dict[str, object]]:
 
 def _printed(args: Namespace, flag: Flag, value: Any) -> Any:
     if flag.dest == "eval_prompt_data" and value is not None:
-        return [word for dataset in args.eval_datasets for word in (dataset.name, dataset.path)]
+        given = [word for entry in entries_of_prompt_data(value) for word in entry.values()]
+        resolved = args.eval_prompt_data
+        return [_portable(a, b) for a, b in zip(given, resolved, strict=True)]
     if not flag.path or not isinstance(value, str):
         return value
-    keep = is_label(value.partition("@[")[0]) or "{run_dir}" in value or os.path.isabs(value)
-    return value if keep else getattr(args, flag.dest)
+    return _portable(value, getattr(args, flag.dest))
+
+
+def _portable(given: str, resolved: str) -> str:
+    """Labels and `{run_dir}` mean the same anywhere; a relative path does not."""
+    return given if is_label(given.partition("@[")[0]) or "{run_dir}" in given else resolved

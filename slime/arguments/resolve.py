@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from slime.arguments.errors import ConfigError
-from slime.arguments.eval_config import build_eval_dataset_configs
+from slime.arguments.eval_config import build_eval_dataset_configs, entries_of_prompt_data
 from slime.arguments.facts import Facts
 from slime.arguments.raw import RawArguments
 from slime.arguments.registry import all_flags
@@ -48,6 +48,13 @@ def _resolve_paths(args: Namespace, facts: Facts) -> None:
         value = getattr(args, flag.dest)
         if flag.path and isinstance(value, str):
             setattr(args, flag.dest, facts.paths.get(value, value))
+    words = args.eval_prompt_data
+    if words is not None and (len(words) == 1 or len(words) % 2 == 0):
+        args.eval_prompt_data = [
+            word
+            for entry in entries_of_prompt_data(words)
+            for word in (entry["name"], facts.paths.get(entry["path"], entry["path"]))
+        ]
 
 
 def _resolve_run(args: Namespace, facts: Facts) -> None:

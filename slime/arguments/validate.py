@@ -5,10 +5,11 @@ together.
 from argparse import Namespace
 
 from slime.arguments.check_algorithm import check_advantages, check_kl, check_modes, check_reward
+from slime.arguments.check_batches import check_batches
 from slime.arguments.check_data import check_directories, check_eval_data
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
 from slime.arguments.check_model import check_checkpoint, check_layout, check_shape
-from slime.arguments.check_sizes import check_batches, check_lengths, check_ranges, check_ranks
+from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
 from slime.arguments.errors import Problem
 from slime.arguments.facts import Facts
 from slime.arguments.raw import RawArguments

@@ -1,4 +1,6 @@
-"""A model directory without a model, a file of prompts, and the shortest command line that is right."""
+"""A model directory without a model, a file of prompts, and the shortest command line that is
+right.
+"""
 
 import json
 from collections.abc import Callable

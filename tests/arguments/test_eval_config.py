@@ -24,7 +24,10 @@ ARGS = Namespace(
 
 
 def test_defaults_reach_every_data_set_and_entries_win() -> None:
-    entries = [{"name": "a", "path": "/a"}, {"name": "b", "path": "/b", "rm_type": "gpqa", "top_p": 0.5}]
+    entries = [
+        {"name": "a", "path": "/a"},
+        {"name": "b", "path": "/b", "rm_type": "gpqa", "top_p": 0.5},
+    ]
     defaults = {"rm_type": "dapo", "repetition_penalty": 1.1, "n_samples_per_eval_prompt": 4}
     a, b = build_eval_dataset_configs(ARGS, entries, defaults)
     assert (a.rm_type, b.rm_type) == ("dapo", "gpqa")
@@ -73,13 +76,18 @@ def test_the_cache_key_is_about_the_prompts_only() -> None:
 
 def test_pairs_on_the_command_line(argv: list[str], prompts: Path) -> None:
     args = parse_args(argv=[*argv, "--eval-prompt-data", "x", "train.jsonl", "y", str(prompts)])
-    assert [(d.name, d.path) for d in args.eval_datasets] == [("x", str(prompts)), ("y", str(prompts))]
+    assert [(d.name, d.path) for d in args.eval_datasets] == [
+        ("x", str(prompts)),
+        ("y", str(prompts)),
+    ]
     args = parse_args(argv=[*argv, "--eval-prompt-data", "train.jsonl@[0:2]"])
     assert [(d.name, d.path) for d in args.eval_datasets] == [("train", f"{prompts}@[0:2]")]
 
 
 def test_a_file_of_data_sets(argv: list[str], prompts: Path, tmp_path: Path) -> None:
-    text = "eval:\n  defaults: {temperature: 0.5}\n  datasets:\n    - {name: x, path: train.jsonl}\n"
+    text = (
+        "eval:\n  defaults: {temperature: 0.5}\n  datasets:\n    - {name: x, path: train.jsonl}\n"
+    )
     (tmp_path / "eval.yaml").write_text(text)
     args = parse_args(argv=[*argv, "--eval-config", "eval.yaml"])
     (dataset,) = args.eval_datasets

@@ -7,7 +7,7 @@ import pytest
 
 from slime.arguments import installed_options
 
-SERVER = '''
+SERVER = """
 import a_module_that_does_not_exist
 
 class ServerArgs:
@@ -20,14 +20,14 @@ class ServerArgs:
 
 class Other:
     not_an_option: int = 0
-'''
-FIELDS = '''
+"""
+FIELDS = """
 class Parallel(Struct):
     tp_size: A[int, Arg(help="x", cli_name="--tensor-parallel-size", aliases=["--tp-size"])] = 1
     pp_async: A[Optional[bool], "help"] = None
     computed = Derived(default=None)
-'''
-ROUTER = '''
+"""
+ROUTER = """
 class RouterArgs:
     policy: str = "cache_aware"
 
@@ -35,7 +35,7 @@ class RouterArgs:
     def add_cli_args(parser, use_router_prefix=False):
         prefix = "router-" if use_router_prefix else ""
         group.add_argument(f"--{prefix}mini-lb", action="store_true")
-'''
+"""
 
 
 @pytest.fixture

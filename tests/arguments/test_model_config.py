@@ -1,4 +1,6 @@
-"""config.json of known models -> Megatron's names. The right values are those of the models' own recipes."""
+"""config.json of known models -> Megatron's names. The right values are those of the models' own
+recipes.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""What follows from what: derived sizes, defaults that depend on the device, on the model and on each other."""
+"""What follows from what: derived sizes, defaults that depend on the device, on the model and on
+each other.
+"""
 
 from copy import deepcopy
 from pathlib import Path
@@ -119,7 +121,11 @@ def test_directories(words: str, expected: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     ("config", "name"),
-    [("examples/quickstart/config.yaml", "quickstart"), ("a/ppo.yaml", "ppo"), ("config.yaml", "slime")],
+    [
+        ("examples/quickstart/config.yaml", "quickstart"),
+        ("a/ppo.yaml", "ppo"),
+        ("config.yaml", "slime"),
+    ],
 )
 def test_the_run_is_named_after_its_config(tmp_path: Path, config: str, name: str) -> None:
     (tmp_path / config).parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +155,8 @@ def test_the_context_is_the_models_limit_unless_given(argv: list[str]) -> None:
 
 
 def test_resolution_is_pure() -> None:
-    raw, _ = read_raw("--colocate --sglang-x 1 --rollout-batch-size 4".split(), environment={})
+    words = "--colocate --sglang-x 1 --rollout-batch-size 4"
+    raw, _ = read_raw(words.split(), environment={})
     facts = Facts(device="cuda", eval_entries=({"name": "a", "path": "/a"},))
     before, facts_before = deepcopy(raw), deepcopy(facts)
     first, second = resolve(raw, facts), resolve(raw, facts)
