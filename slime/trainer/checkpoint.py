@@ -114,7 +114,9 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
 
 def _check_optimizer_kind(args: Namespace, folder: str, common: dict[str, Any]) -> None:
     if "optimizer" not in common:
-        raise CheckpointError(f"{folder} holds no optimizer state; use --no-load-optim to start one anew")
+        raise CheckpointError(
+            f"{folder} holds no optimizer state; use --no-load-optim to start one anew"
+        )
     saved = common.get("distributed_optimizer")
     if saved is not None and saved != args.use_distributed_optimizer:
         raise CheckpointError(

@@ -36,7 +36,9 @@ def _returns(rewards: list[float], gamma: float) -> list[float]:
     seed=st.integers(0, 99),
 )
 def test_chunked_returns_equal_the_recursion(length, chunk, gamma, seed):
-    rewards = torch.randn(3, length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    rewards = torch.randn(
+        3, length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     got = chunked_discounted_returns(rewards, gamma, chunk)
     for row, out in zip(rewards.tolist(), got.tolist(), strict=True):
         assert out == pytest.approx(_returns(row, gamma), abs=1e-9)
@@ -48,7 +50,9 @@ def test_chunked_gae_equals_the_recursion(length, gamma, lambd):
     generator = torch.Generator().manual_seed(length)
     rewards, values = torch.randn(2, 4, length, generator=generator, dtype=torch.float64)
     for got, want in zip(
-        chunked_gae(rewards, values, gamma, lambd), vanilla_gae(rewards, values, gamma, lambd), strict=True
+        chunked_gae(rewards, values, gamma, lambd),
+        vanilla_gae(rewards, values, gamma, lambd),
+        strict=True,
     ):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
@@ -58,7 +62,9 @@ def test_gae_with_lambda_one_is_return_minus_value():
     advantages, returns = vanilla_gae(rewards, values, 0.9, 1.0)
     want = _returns(rewards[0].tolist(), 0.9)
     assert returns[0].tolist() == pytest.approx(want)
-    assert advantages[0].tolist() == pytest.approx([r - v for r, v in zip(want, values[0].tolist(), strict=True)])
+    assert advantages[0].tolist() == pytest.approx(
+        [r - v for r, v in zip(want, values[0].tolist(), strict=True)]
+    )
 
 
 def test_a_batch_of_lengths_equals_each_alone():

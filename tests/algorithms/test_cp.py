@@ -21,7 +21,9 @@ def test_the_ranks_share_the_response_without_overlap(total, cp_size, data):
     values = torch.arange(response)
     parts = [slice_response(values, total, response, cp_size, rank) for rank in range(cp_size)]
     assert sorted(torch.cat(parts).tolist()) == values.tolist()
-    as_lists = [slice_response(values.tolist(), total, response, cp_size, rank) for rank in range(cp_size)]
+    as_lists = [
+        slice_response(values.tolist(), total, response, cp_size, rank) for rank in range(cp_size)
+    ]
     assert as_lists == [part.tolist() for part in parts]
 
 

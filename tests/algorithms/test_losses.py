@@ -54,14 +54,20 @@ def test_cispo_keeps_the_gradient_of_every_token():
     loss, clipped = compute_cispo_loss(old - log_probs, log_probs, advantages, 0.2, 0.3)
     weights = [1.3, 1.0, 0.8]
     assert clipped.tolist() == [1.0, 0.0, 1.0]
-    want = [-w * a * p for w, a, p in zip(weights, [1.0, 2.0, -1.0], [-1.0, -2.0, -3.0], strict=True)]
+    want = [
+        -w * a * p for w, a, p in zip(weights, [1.0, 2.0, -1.0], [-1.0, -2.0, -3.0], strict=True)
+    ]
     assert loss.tolist() == pytest.approx(want)
     loss.sum().backward()
     assert log_probs.grad.tolist() == pytest.approx([-1.3, -2.0, 0.8])
 
 
 def test_value_loss_takes_the_larger_error():
-    values, old, returns = torch.tensor([2.0, 0.5]), torch.tensor([0.0, 0.4]), torch.tensor([2.0, 1.0])
+    values, old, returns = (
+        torch.tensor([2.0, 0.5]),
+        torch.tensor([0.0, 0.4]),
+        torch.tensor([2.0, 1.0]),
+    )
     loss, clipped = compute_value_loss(values, old, returns, 0.2)
     assert loss.tolist() == pytest.approx([(0.2 - 2.0) ** 2 / 2, (0.5 - 1.0) ** 2 / 2])
     assert clipped.tolist() == [1.0, 0.0]

@@ -27,7 +27,9 @@ def test_token_mean_ignores_masked_tokens():
 
 def test_micro_batches_of_four_and_one_weigh_by_samples():
     one = [torch.ones(1)]
-    total = sample_sum_reducer(one * 4)(torch.ones(4)) + sample_sum_reducer(one)(torch.tensor([3.0]))
+    total = sample_sum_reducer(one * 4)(torch.ones(4)) + sample_sum_reducer(one)(
+        torch.tensor([3.0])
+    )
     assert total.item() / 5 == pytest.approx(1.4)
 
 

@@ -207,8 +207,12 @@ def hf_reference(args: Namespace, rollouts: list[Rollout]) -> Reference:
     """GRPO with torch's AdamW, one sequence per forward pass; no code of slime takes part."""
     import transformers
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.float32)
-    base = transformers.AutoModelForCausalLM.from_pretrained(args.hf_checkpoint, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        args.hf_checkpoint, dtype=torch.float32
+    )
+    base = transformers.AutoModelForCausalLM.from_pretrained(
+        args.hf_checkpoint, dtype=torch.float32
+    )
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW(
@@ -224,7 +228,9 @@ def hf_reference(args: Namespace, rollouts: list[Rollout]) -> Reference:
     )
 
 
-def _token_stats(args: Namespace, model: Any, rollout: Rollout, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _token_stats(
+    args: Namespace, model: Any, rollout: Rollout, i: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probs and entropies of the response of sample i."""
     ids = torch.as_tensor(rollout["tokens"][i])
     n = rollout["response_lengths"][i]
@@ -249,14 +255,18 @@ def _train_one(
             new, entropy = _token_stats(args, model, rollout, i)
             mask = torch.as_tensor(rollout["loss_masks"][i])
             ratio, reward = torch.exp(new - old[i]), rollout["rewards"][i]
-            pg = torch.maximum(-ratio * reward, -ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip) * reward)
+            pg = torch.maximum(
+                -ratio * reward, -ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip) * reward
+            )
             gap = ref[i] - new
             kl = torch.exp(gap) - 1 - gap
             loss = pg - args.entropy_coef * entropy + args.kl_loss_coef * kl
             scale = mask.sum() * per_step
             ((loss * mask).sum() / scale).backward()
             for key, value in {"loss": loss, "pg_loss": pg, "entropy": entropy, "kl": kl}.items():
-                totals[key] = totals.get(key, 0.0) + float((value.detach() * mask).sum() / scale) / steps
+                totals[key] = (
+                    totals.get(key, 0.0) + float((value.detach() * mask).sum() / scale) / steps
+                )
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip_grad)
         totals["grad_norm"] = totals.get("grad_norm", 0.0) + float(norm) / steps
         optimizer.step()

@@ -70,7 +70,9 @@ def results(hf_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = Path(__file__).with_name("train_ranks.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(program), str(out), json.dumps(_cases(hf_model))]
-    run = subprocess.run(command, env=environment, timeout=240, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, env=environment, timeout=240, capture_output=True, text=True, check=False
+    )
     (out / "log").write_text(run.stdout + run.stderr)
     return out
 
@@ -95,12 +97,12 @@ def _report(results: Path, case: str, rank: int) -> dict:
 
 @pytest.mark.parametrize(("kind", "tied"), [("qwen3", True), ("qwen2", False)])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_layout_equals_hugging_face(
-    layout, kind, tied, results, references
-):
+def test_layout_equals_hugging_face(layout, kind, tied, results, references):
     reference = references(kind, tied)
     first, second = (_report(results, f"{layout}-{kind}", rank) for rank in range(2))
-    for got, other, want in zip(first["metrics"], second["metrics"], reference.metrics, strict=True):
+    for got, other, want in zip(
+        first["metrics"], second["metrics"], reference.metrics, strict=True
+    ):
         for key, value in want.items():
             assert got[key] == pytest.approx(value, rel=1e-5, abs=3e-6), key
             assert got[key] == other[key], f"{key} differs between the ranks"

@@ -1,0 +1,255 @@
+"""Training steps: what they must not depend on, what they must refuse, what every algorithm computes."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("single_rank")
+
+
+def _train(args, *rollouts):
+    """Metrics of the last rollout, and the weights after it."""
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args)
+    trainer.load()
+    for rollout_id, rollout in enumerate(rollouts):
+        metrics = trainer.train(rollout_id, rollout)
+    weights = {n: t.clone() for bucket in trainer.hf_weight_buckets(1 << 30) for n, t in bucket}
+    return metrics, weights
+
+
+def _close(left, right, atol=2e-6):
+    for name, value in left.items():
+        torch.testing.assert_close(value, right[name], rtol=0, atol=atol)
+
+
+def _rebatched(rollout, batches):
+    return {**rollout, "micro_batch_indices": batches, "num_microbatches": [len(batches)]}
+
+
+def test_the_same_data_gives_the_same_bits(hf_model, args_for, rollout_of):
+    args = args_for(hf_model())
+    first, second = (_train(args, rollout_of(1), rollout_of(2)) for _ in range(2))
+    assert all(torch.equal(value, second[1][name]) for name, value in first[1].items())
+    assert {k: v for k, v in first[0].items() if "seconds" not in k} == {
+        k: v for k, v in second[0].items() if "seconds" not in k
+    }
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize("estimator", ["grpo", "gspo", "cispo", "reinforce_plus_plus"])
+def test_micro_batching_changes_nothing(estimator, per_token, hf_model, args_for, rollout_of):
+    args = args_for(
+        hf_model(),
+        advantage_estimator=estimator,
+        calculate_per_token_loss=per_token,
+        use_tis=True,
+        use_opsm=True,
+        entropy_coef=0.02,
+        adam_eps=1e-2,  # Adam divides by the gradient's size: without it, rounding of tiny ones shows
+        lr=1e-2,
+    )
+    rollout = rollout_of(3, steps=1)
+    whole = _train(args, _rebatched(rollout, [list(range(8))]))
+    for batches in ([[i] for i in range(8)], [[7, 2], [0, 1, 3, 4, 5], [6]]):
+        metrics, weights = _train(args, _rebatched(rollout, batches))
+        _close(weights, whole[1])
+        for key, value in whole[0].items():
+            if "seconds" not in key:
+                assert metrics[key] == pytest.approx(value, rel=1e-5, abs=1e-6), key
+
+
+def test_masked_positions_never_leak(hf_model, args_for, rollout_of):
+    args = args_for(hf_model(), use_tis=True, use_kl_loss=True, kl_loss_coef=0.1, kl_loss_type="k3")
+    clean = rollout_of(4, steps=1)
+    poisoned = copy.deepcopy(clean)
+    for mask, log_probs in zip(poisoned["loss_masks"], poisoned["rollout_log_probs"], strict=True):
+        log_probs[mask == 0] = np.nan
+    left, right = _train(args, clean), _train(args, poisoned)
+    assert all(torch.equal(value, right[1][name]) for name, value in left[1].items())
+    assert all(math.isfinite(value) for value in right[0].values())
+    assert left[0]["tis"] == right[0]["tis"]
+
+
+def test_skipping_the_old_log_probs_changes_nothing(hf_model, args_for, rollout_of, monkeypatch):
+    """One step per rollout: the training pass gives the same log-probs as a pass before it."""
+    from slime.trainer.trainer import Trainer
+
+    args, rollout = args_for(hf_model(), use_tis=True), rollout_of(5, steps=1)
+    skipped = _train(args, rollout)
+    add = Trainer._add_log_probs
+
+    def always(self, data):
+        from slime.trainer.forward_backward import compute_log_probs
+
+        add(self, data)
+        data["log_probs"] = compute_log_probs(self.args, self.model, data)
+
+    monkeypatch.setattr(Trainer, "_add_log_probs", always)
+    computed = _train(args, rollout)
+    _close(skipped[1], computed[1], atol=1e-7)
+    assert "seconds/log_probs" not in skipped[0]
+    assert skipped[0]["train_rollout_logprob_abs_diff"] == pytest.approx(
+        computed[0]["train_rollout_logprob_abs_diff"], abs=1e-6
+    )
+
+
+def test_a_fanned_out_rollout_counts_once(hf_model, args_for, rollout_of):
+    """Two halves of the mask as two samples of one rollout weigh like the one sample they are."""
+    args, whole = args_for(hf_model()), rollout_of(6, samples=2, steps=1, micro_batches=1)
+    length = whole["response_lengths"][0]
+    early = np.arange(length) < length // 2
+    mask = whole["loss_masks"][0]
+    fanned = {
+        key: [value[0], *value] if isinstance(value, list) else value
+        for key, value in whole.items()
+    }
+    fanned.update(
+        loss_masks=[mask * early, mask * ~early, whole["loss_masks"][1]],
+        rollout_ids=[0, 0, 1],
+        sample_indices=[0, 1, 2],
+        micro_batch_indices=[[0, 1, 2]],
+        num_microbatches=[1],
+        global_batch_sizes=[2],
+        global_num_tokens=whole["global_num_tokens"],
+    )
+    left, right = _train(args, whole), _train(args, fanned)
+    _close(left[1], right[1])
+    assert left[0]["loss"] == pytest.approx(right[0]["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize(("what", "message"), [("reward", "the loss is nan"), ("weight", "is nan")])
+def test_a_nan_stops_training_before_it_reaches_the_weights(
+    what, message, hf_model, args_for, rollout_of
+):
+    from slime.trainer.optimizer import NonFiniteError
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args_for(hf_model()))
+    trainer.load()
+    before = [p.detach().clone() for p in trainer.model[0].parameters()]
+    rollout = rollout_of(7)
+    if what == "reward":
+        rollout["rewards"][3] = float("nan")
+        bad = before
+    else:
+        with torch.no_grad():
+            next(trainer.model[0].parameters())[5] = float("nan")
+        rollout["tokens"] = [np.full_like(t, 5) for t in rollout["tokens"]]
+        bad = [p.detach().clone() for p in trainer.model[0].parameters()]
+    with pytest.raises(NonFiniteError, match=f"{message}.*rollout 9, step 0, samples"):
+        trainer.train(9, rollout)
+    after = list(trainer.model[0].parameters())
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(after, bad, strict=True))
+
+
+def test_an_infinite_gradient_is_refused_although_the_loss_is_finite(hf_model, args_for):
+    from slime.trainer.optimizer import NonFiniteError, step
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args_for(hf_model()))
+    trainer.load()
+    params = list(trainer.model[0].parameters())
+    before = [p.detach().clone() for p in params]
+    trainer.model[0].zero_grad_buffer()
+    params[2].main_grad.fill_(float("inf"))
+    with pytest.raises(NonFiniteError, match="inf"):
+        step(trainer.optimizer)
+    assert all(torch.equal(a, b) for a, b in zip(params, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": [0.0]}, "1 rewards for 8 samples"),
+        ({"response_lengths": [99] * 8}, "need 0 < response < total"),
+        ({"tokens": None}, "token ids outside 0..100"),
+    ],
+)
+def test_inconsistent_rollout_data_is_refused(change, message, hf_model, args_for, rollout_of):
+    from slime.trainer.trainer import Trainer
+
+    trainer, rollout = Trainer(args_for(hf_model())), rollout_of(0)
+    if "tokens" in change:
+        rollout["tokens"][2][0] = 101
+    else:
+        rollout.update(change)
+    with pytest.raises(ValueError, match=message):
+        trainer.train(0, rollout)
+
+
+def test_frozen_parameters_stay_and_the_rest_moves(hf_model, args_for, rollout_of):
+    args = args_for(hf_model(), freeze_params_name_list=[r"mlp\.linear", "embedding"])
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args)
+    trainer.load()
+    start = {n: p.detach().clone() for n, p in trainer.model[0].named_parameters()}
+    trainer.train(0, rollout_of(0))
+    moved = {n for n, p in trainer.model[0].named_parameters() if not torch.equal(p, start[n])}
+    assert moved == {n for n in start if "mlp.linear" not in n and "embedding" not in n}
+
+
+def test_learning_rate_follows_its_schedule(hf_model, args_for, rollout_of):
+    from slime.trainer.trainer import Trainer
+
+    args = args_for(
+        hf_model(),
+        lr=1e-3,
+        min_lr=1e-4,
+        lr_decay_style="linear",
+        lr_warmup_iters=2,
+        lr_decay_iters=6,
+    )
+    trainer = Trainer(args)
+    trainer.load()
+    lrs = [trainer.train(i, rollout_of(i, steps=1))["lr"] for i in range(7)]
+    decay = [1e-3 - 9e-4 * i / 4 for i in range(5)]
+    assert lrs == pytest.approx([0.0, 5e-4, *decay])
+
+
+def test_sft_loss_is_the_mean_negative_log_likelihood(hf_model, args_for, rollout_of):
+    import transformers
+
+    args, rollout = (
+        args_for(hf_model(), loss_type="sft_loss", rollout_temperature=1.0),
+        rollout_of(8, steps=1),
+    )
+    metrics, _ = _train(args, rollout)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        args.hf_checkpoint, dtype=torch.float32
+    )
+    losses = []
+    for ids, n, mask in zip(
+        rollout["tokens"], rollout["response_lengths"], rollout["loss_masks"], strict=True
+    ):
+        ids, mask = torch.as_tensor(ids), torch.as_tensor(mask)
+        log_p = torch.log_softmax(model(input_ids=ids[None]).logits[0, -n - 1 : -1], -1)
+        losses.append((-log_p.gather(1, ids[-n:, None])[:, 0] * mask).sum() / mask.sum())
+    assert metrics["loss"] == pytest.approx(float(torch.stack(losses).mean()), rel=1e-5)
+
+
+def test_the_reference_is_renewed_when_asked(hf_model, args_for, rollout_of):
+    from slime.trainer.trainer import Trainer
+
+    kl = {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "k3", "lr": 1e-2}
+    trainer = Trainer(args_for(hf_model(), **kl, ref_update_interval=2))
+    trainer.load()
+    values = [trainer.train(i, rollout_of(i, steps=1))["kl"] for i in range(3)]
+    assert values[0] == pytest.approx(0.0, abs=1e-9)
+    assert values[1] > 1e-3
+    assert values[2] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_bfloat16_training_stays_near_float32(hf_model, args_for, rollout_of):
+    full = _train(args_for(hf_model()), rollout_of(1))
+    half = _train(args_for(hf_model(), bf16=True, dtype="bfloat16"), rollout_of(1))
+    assert half[1]["model.norm.weight"].dtype == torch.bfloat16
+    assert half[0]["loss"] == pytest.approx(full[0]["loss"], abs=0.02)
+    assert half[0]["grad_norm"] == pytest.approx(full[0]["grad_norm"], rel=0.05)
