@@ -31,7 +31,7 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     # samples, data
     "slime.utils.types": "slime.samples.sample",
     "slime.utils.data": _names("slime.data.prompts", "Dataset", "filter_long_prompt", "read_file")
-    | _names("slime.data.train_batch", "process_rollout_data"),
+    | _names("slime.cluster.rollout_data", "process_rollout_data"),
     "slime.utils.mask_utils": "slime.data.loss_masks",
     "slime.rollout.data_source": _names(
         "slime.data.source", "DataSource", "RolloutDataSource", "RolloutDataSourceWithBuffer"
