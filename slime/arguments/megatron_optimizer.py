@@ -2,6 +2,8 @@
 
 from slime.arguments.flag import Flag, FlagGroup, negative, switch
 
+_MOMENT_DTYPES = ("fp32", "bf16", "fp16", "fp8")
+
 OPTIMIZER = FlagGroup(
     "optimizer",
     "optimizer (Megatron): optimizer, schedule, batch sizes, seed",
@@ -50,6 +52,10 @@ OPTIMIZER = FlagGroup(
         switch("--optimizer-cpu-offload", "Keep optimizer state in host memory."),
         Flag("--optimizer-offload-fraction", float, 1.0, "Share that is kept there."),
         switch("--use-precision-aware-optimizer", "Optimizer state in lower precision."),
+        Flag("--main-grads-dtype", str, "fp32", "Of gradients.", choices=("fp32", "bf16")),
+        Flag("--main-params-dtype", str, "fp32", "Of main weights.", choices=("fp32", "fp16")),
+        Flag("--exp-avg-dtype", str, "fp32", "Of Adam's mean.", choices=_MOMENT_DTYPES),
+        Flag("--exp-avg-sq-dtype", str, "fp32", "Of Adam's variance.", choices=_MOMENT_DTYPES),
         switch("--overlap-cpu-optimizer-d2h-h2d", "Overlap its transfers."),
         Flag("--micro-batch-size", int, 1, "Samples of a micro-batch (without dynamic batches)."),
         Flag("--global-batch-size", int, None, "Samples of an optimizer step."),

@@ -38,6 +38,7 @@ GROUP = FlagGroup(
         switch("--overlap-grad-reduce", "Reduce gradients during the backward pass."),
         switch("--overlap-param-gather", "Gather parameters during the forward pass."),
         switch("--overlap-p2p-communication", "Overlap the pipeline's sends and receives."),
+        switch("--overlap-moe-expert-parallel-comm", "Overlap the exchange between experts."),
         switch("--tp-comm-overlap", "Overlap tensor-parallel communication."),
         Flag("--ddp-bucket-size", int, None, "Parameters per gradient bucket."),
         switch("--ddp-average-in-collective", "Average gradients in the collective."),

@@ -10,6 +10,7 @@ from slime.arguments import (
     engines,
     evaluation,
     megatron_checkpoint,
+    megatron_logging,
     megatron_model,
     megatron_moe,
     megatron_optimizer,
@@ -42,6 +43,7 @@ GROUPS: tuple[FlagGroup, ...] = (
     megatron_parallel.GROUP,
     megatron_model.GROUP,
     megatron_moe.GROUP,
+    megatron_logging.GROUP,
 )
 
 

@@ -38,12 +38,28 @@ def resolve_model(args: Namespace, raw: RawArguments, facts: Facts) -> None:
         args.num_query_groups = args.num_attention_heads
     if args.kv_channels is None and args.hidden_size and args.num_attention_heads:
         args.kv_channels = args.hidden_size // args.num_attention_heads
+    if args.window_size is not None:
+        args.window_size = tuple(args.window_size)
+    _resolve_virtual_stages(args)
     if args.rotary_base is None:
         args.rotary_base = 10000.0
     if args.norm_epsilon is None:
         args.norm_epsilon = 1e-5
     if args.model_name is None:
         args.model_name = args.hf_architecture.get("model_type")
+
+
+def _resolve_virtual_stages(args: Namespace) -> None:
+    """Megatron takes the model chunks of a stage as their number or as the layers of one."""
+    if args.virtual_pipeline_model_parallel_size is None:
+        args.virtual_pipeline_model_parallel_size = args.num_virtual_stages_per_pipeline_rank
+    layers = args.num_layers_per_virtual_pipeline_stage
+    if args.virtual_pipeline_model_parallel_size is None and layers and args.num_layers:
+        per_stage = args.num_layers // max(args.pipeline_model_parallel_size, 1)
+        args.virtual_pipeline_model_parallel_size = per_stage // layers
+    args.microbatch_group_size_per_vp_stage = (
+        args.microbatch_group_size_per_virtual_pipeline_stage or args.pipeline_model_parallel_size
+    )
 
 
 def padded_vocab_size(vocab_size: int, divisible_by: int, tensor_parallel_size: int) -> int:

@@ -142,6 +142,22 @@ def test_shape_comes_from_the_checkpoint_unless_given(argv: list[str]) -> None:
     assert args.vocab_size == args.padded_vocab_size == 128
 
 
+@pytest.mark.parametrize(
+    ("words", "chunks", "group"),
+    [
+        ("", None, 2),
+        ("--num-virtual-stages-per-pipeline-rank 2", 2, 2),
+        ("--num-layers-per-virtual-pipeline-stage 2", 2, 2),
+        ("--virtual-pipeline-model-parallel-size 4", 4, 2),
+        ("--microbatch-group-size-per-virtual-pipeline-stage 3", None, 3),
+    ],
+)
+def test_virtual_stages(words: str, chunks: int | None, group: int) -> None:
+    args = resolved(f"--num-layers 8 --pipeline-model-parallel-size 2 {words}")
+    assert args["virtual_pipeline_model_parallel_size"] == chunks
+    assert args["microbatch_group_size_per_vp_stage"] == group
+
+
 def test_the_vocabulary_is_padded_for_gpu_kernels_only(argv: list[str]) -> None:
     words = [*argv, "--device", "cuda", "--colocate"]
     assert parse_args(argv=words).vocab_size == 128
