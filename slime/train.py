@@ -1,11 +1,14 @@
 """The entry point: ``./bazelw run //slime:train -- --config=FILE`` (or ``slime --config=FILE``)."""
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from slime.arguments import parse_args
 from slime.arguments.errors import ConfigError
 from slime.arguments.plan import build_plan, render
+from slime.arguments.print_config import render_config, render_resolved
 from slime.arguments.print_config import render_config
 
 
@@ -22,9 +25,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.dry_run:
         print(render(build_plan(args)))
         return 0
+    if args.print_config:
+        print(render_config(args), end="")
+        return 0
+    _write_configuration(args)
     from slime.cluster.run import run  # Ray is imported only when something will run
 
     return run(args)
+
+
+def _write_configuration(args: Namespace) -> None:
+    run_dir = Path(args.run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / "config.yaml").write_text(render_config(args))
+    (run_dir / "resolved.yaml").write_text(render_resolved(args))
 
 
 if __name__ == "__main__":

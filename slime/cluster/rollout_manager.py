@@ -19,8 +19,7 @@ from slime.metrics import eval_metrics, rollout_metrics
 from slime.rewards.normalize import post_process_rewards
 from slime.rollout.base_types import call_rollout_fn
 from slime.rollout.http_client import init_http_client, set_liveness_check
-from slime.rollout.tokenizer import load_tokenizer
-from slime.samples.sample import Sample
+from slime.samples.groups import flatten
 
 
 @dataclass
@@ -45,8 +44,7 @@ class RolloutManager:
     def start(self) -> list[str]:
         """Start router and engines (none in ``--debug-train-only``); returns the engines' addresses."""
         args = self.args
-        tokenizer = load_tokenizer(args.hf_checkpoint)
-        self.data_source = load_function(args.data_source_path)(args, tokenizer=tokenizer)
+        self.data_source = load_function(args.data_source_path)(args)
         self.generate_rollout = load_function(args.rollout_function_path)
         self.eval_rollout = load_function(args.eval_function_path or args.rollout_function_path)
         if args.debug_train_only:
@@ -74,7 +72,9 @@ class RolloutManager:
         """
         started = time.monotonic()
         groups, metrics = self._groups(rollout_id)
-        samples = _flatten(groups)
+        if hasattr(self.data_source, "commit"):  # a user's own source has only the published methods
+            self.data_source.commit(rollout_id)
+        samples = flatten(groups)
         if self.args.rollout_data_postprocess_path:
             load_function(self.args.rollout_data_postprocess_path)(self.args, samples)
         metrics |= rollout_metrics(self.args, samples, trainer_version=weight_version)
@@ -103,7 +103,7 @@ class RolloutManager:
         if args.save_debug_rollout_data:
             save_debug_rollout_data(
                 args.save_debug_rollout_data,
-                _flatten(output.samples),
+                flatten(output.samples),
                 rollout_id=rollout_id,
                 evaluation=False,
             )
@@ -148,11 +148,3 @@ class RolloutManager:
     def _check(self) -> None:
         if self.servers is not None:
             self.servers.check()
-
-
-def _flatten(groups: list[Any]) -> list[Sample]:
-    """Samples of groups in order; groups may nest one level deeper where rollouts fan out."""
-    flat: list[Sample] = []
-    for item in groups:
-        flat.extend(_flatten(item) if isinstance(item, list) else [item])
-    return flat

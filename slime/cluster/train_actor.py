@@ -57,8 +57,8 @@ class TrainActor:
         # A list keeps Ray from fetching the other ranks' parts as arguments.
         data = ray.get(batches[self.trainer.parallel_config()["dp_rank"]])
         metrics = self.trainer.train(rollout_id, data)
-        metrics["perf/train_seconds"] = time.monotonic() - started
-        return metrics
+        seconds = {"perf/train_seconds": time.monotonic() - started}
+        return {f"train/{name}": value for name, value in metrics.items()} | seconds
 
     @logged
     def update_weights(self, engine_urls: list[str], version: int) -> float:
