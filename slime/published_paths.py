@@ -85,14 +85,6 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
         "get_reinforce_plus_plus_returns",
         "vanilla_gae",
     ),
-    "slime.backends.megatron_utils.cp_utils": _names(
-        "slime.algorithms.cp",
-        "all_gather_with_cp",
-        "get_logits_and_tokens_offset_with_cp",
-        "slice_log_prob_with_cp",
-        "slice_with_cp",
-    )
-    | _names("slime.algorithms.reducers", "get_sum_of_sample_mean"),
     # rollout
     "slime.utils.async_utils": "slime.rollout.async_loop",
     "slime.utils.http_utils": "slime.rollout.http_client",
@@ -106,6 +98,7 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     | _names("slime.cluster.commands", "exec_command")
     | _names("slime.cluster.singleton", "SingletonMeta"),
     # trainer
+    "slime.backends.megatron_utils.cp_utils": "slime.trainer.cp_utils",
     "slime.backends.megatron_utils.hf_checkpoint_saver": "slime.trainer.hf_checkpoint_saver",
     "slime.backends.megatron_utils.hf_to_megatron": _names(
         "slime.trainer.hf_weights", "load_hf_weights"
@@ -240,6 +233,7 @@ class PublishedPathFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """The spec of a published module or synthetic package; None for any other name."""
         is_package = fullname in _SYNTHETIC_PACKAGES
         entry = PUBLISHED.get(fullname)
         if isinstance(entry, str):

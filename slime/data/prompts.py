@@ -20,9 +20,11 @@ logger = logging.getLogger(__name__)
 class Tokenizer(Protocol):
     """What is used of a Hugging Face tokenizer; it is handed in, never loaded here."""
 
-    def __call__(self, text: list[str], *, add_special_tokens: bool) -> Any: ...
+    def __call__(self, text: list[str], *, add_special_tokens: bool) -> Any:
+        """`input_ids`, one list per text."""
 
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
+    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any:
+        """The text of a conversation (with `tokenize=False`)."""
 
 
 class Dataset:
@@ -176,10 +178,11 @@ def _render(tokenizer: Any, sample: Sample, template_kwargs: dict[str, Any]) -> 
     messages = sample.prompt
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
-    return tokenizer.apply_chat_template(
+    text: str = tokenizer.apply_chat_template(
         messages,
         tools=sample.metadata.get("tools"),
         tokenize=False,
         add_generation_prompt=True,
         **template_kwargs,
     )
+    return text

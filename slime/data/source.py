@@ -1,8 +1,9 @@
 """Where prompts come from: a prompt set with an exact cursor, and a buffer of groups to go on with.
 
-What is saved is what has been trained. A rollout that is being generated while an earlier one is
-saved must not move the saved cursor: whoever runs rollouts calls `commit(rollout_id)` when one is
-complete, and `save(rollout_id)` writes the state of that moment.
+What is saved is what has been trained: a rollout that is being generated while an earlier one is
+saved must not move the saved cursor. The state after a rollout is kept when the next one (as the
+rollout function names it, `set_current_rollout_id`) takes its first prompts, or when
+`commit(rollout_id)` says that it is complete; `save(rollout_id)` writes it.
 """
 
 import abc
@@ -16,6 +17,7 @@ from slime.arguments.errors import ConfigError, Problem
 from slime.data.prompts import Dataset, Tokenizer
 from slime.data.source_state import History, SourceState, read_state, state_path, write_state
 from slime.hooks.loading import load_function
+from slime.hooks.sample_hooks import current_rollout_id
 from slime.samples.sample import Sample
 
 logger = logging.getLogger(__name__)
@@ -83,8 +85,9 @@ class RolloutDataSource(DataSource):
 
     def get_samples(self, num_samples: int) -> list[Group]:
         """The next groups of the prompt set; the end of an epoch is crossed as often as needed."""
-        groups = [self._new_group(self._next_prompt()) for _ in range(num_samples)]
-        self._history.handed_out(len(groups), self._state)
+        self._history.before_handing_out(current_rollout_id(), self._state)
+        groups = self._new_groups(num_samples)
+        self._history.after_handing_out(len(groups), self._state)
         return groups
 
     def add_samples(self, samples: list[Group]) -> None:
@@ -158,6 +161,9 @@ class RolloutDataSource(DataSource):
         self.sample_offset += 1
         return prompt
 
+    def _new_groups(self, num_groups: int) -> list[Group]:
+        return [self._new_group(self._next_prompt()) for _ in range(num_groups)]
+
     def _new_group(self, prompt: Sample) -> Group:
         group = []
         for _ in range(self.args.n_samples_per_prompt):
@@ -207,6 +213,7 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
 
     def get_samples(self, num_samples: int) -> list[Group]:
         """Buffered groups, chosen by `--buffer-filter-path`, then new ones."""
+        self._history.before_handing_out(current_rollout_id(), self._state)
         buffered: list[Group] = []
         if self.buffer and num_samples > 0:
             buffered = self._take_from_buffer(self.args, None, self.buffer, num_samples)
@@ -215,9 +222,8 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
                 f"--buffer-filter-path = {self.args.buffer_filter_path}: took {len(buffered)} "
                 f"groups, {num_samples} were asked for"
             )
-        new = [self._new_group(self._next_prompt()) for _ in range(num_samples - len(buffered))]
-        groups = buffered + new
-        self._history.handed_out(len(groups), self._state)
+        groups = buffered + self._new_groups(num_samples - len(buffered))
+        self._history.after_handing_out(len(groups), self._state)
         return groups
 
     def add_samples(self, samples: list[Group]) -> None:

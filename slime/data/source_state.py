@@ -34,22 +34,33 @@ class SourceState:
 class History:
     """Which state belongs to which rollout, while later rollouts already take prompts.
 
-    Where rollouts are committed, their states are known. Where nobody commits (a custom loop), a
-    rollout is taken to have trained on rollout_batch_size groups: after a resume a prompt may then
-    come twice, but none that was in flight is lost.
+    The state after a rollout is the one it was committed with, else the one before the next rollout
+    took its first prompts. Where nobody names rollouts (a custom loop), each is taken to have
+    trained on rollout_batch_size groups: after a resume a prompt may then come twice, but none that
+    was in flight is lost.
     """
 
     def __init__(self, rollout_batch_size: int, first_rollout_id: int) -> None:
         self._rollout_batch_size = rollout_batch_size
         self._first_rollout_id = first_rollout_id
+        self._rollouts_are_named = False
+        self._current: int | None = None
         self._committed: dict[int, SourceState] = {}
-        self._commits = False
         self._num_handed_out = 0
         self._after_handing_out: list[tuple[int, SourceState]] = []
 
-    def handed_out(self, num_groups: int, state: Callable[[], SourceState]) -> None:
+    def before_handing_out(self, rollout_id: int | None, state: Callable[[], SourceState]) -> None:
+        """Rollout `rollout_id` (None: unknown) takes prompts; `state()` holds before it."""
+        if rollout_id is None or rollout_id == self._current:
+            return
+        if self._current is not None and self._current not in self._committed:
+            self.commit(self._current, state())
+        self._current = rollout_id
+        self._rollouts_are_named = True
+
+    def after_handing_out(self, num_groups: int, state: Callable[[], SourceState]) -> None:
         """`num_groups` were just handed out; `state()` holds after it."""
-        if self._commits:
+        if self._rollouts_are_named:
             return
         self._num_handed_out += num_groups
         self._after_handing_out.append((self._num_handed_out, state()))
@@ -60,7 +71,7 @@ class History:
 
     def commit(self, rollout_id: int, state: SourceState) -> None:
         """`state` is what holds after rollout `rollout_id`."""
-        self._commits = True
+        self._rollouts_are_named = True
         self._committed[rollout_id] = state
         self._after_handing_out.clear()
 
@@ -69,7 +80,7 @@ class History:
         state = self._committed.get(rollout_id)
         # A rollout may be saved twice (on an interval and at the end), an earlier one is done with.
         self._committed = {r: s for r, s in self._committed.items() if r >= rollout_id}
-        if state is None and not self._commits:
+        if state is None and not self._rollouts_are_named:
             trained = (rollout_id + 1 - self._first_rollout_id) * self._rollout_batch_size
             candidates = (s for handed, s in self._after_handing_out if handed >= trained)
             state = next(candidates, None)

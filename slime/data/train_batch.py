@@ -46,7 +46,8 @@ def convert_samples_to_train_data(
         ValueError: A per-token field is out of step, or only some samples have an optional field.
     """
     if path := getattr(args, "custom_convert_samples_to_train_data_path", None):
-        return load_function(path)(args, samples)
+        converted: TrainData = load_function(path)(args, samples)
+        return converted
     if not len(samples) == len(raw_rewards) == len(rewards) > 0:
         raise ValueError(
             f"{len(samples)} samples, {len(raw_rewards)} raw rewards, {len(rewards)} rewards"
@@ -93,7 +94,10 @@ def split_by_dp(
     """
     num_samples = len(data["tokens"])
     # A custom conversion may leave these out: every sample is then a rollout of its own.
-    derived = {"total_lengths": [len(t) for t in data["tokens"]], "rollout_ids": range(num_samples)}
+    derived: TrainData = {
+        "total_lengths": [len(tokens) for tokens in data["tokens"]],
+        "rollout_ids": list(range(num_samples)),
+    }
     data = derived | data
     for name, values in data.items():
         if len(values) != num_samples:

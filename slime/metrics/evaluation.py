@@ -5,7 +5,7 @@ from typing import Any
 
 from slime.metrics.pass_rate import pass_rates
 from slime.metrics.rollout import is_number, rollout_rewards
-from slime.metrics.statistics import Max, Mean, Sum, values
+from slime.metrics.statistics import Max, Mean, Statistic, Sum, values
 
 
 def eval_metrics(name: str, result: Mapping[str, Any]) -> dict[str, float]:
@@ -22,7 +22,7 @@ def eval_metrics(name: str, result: Mapping[str, Any]) -> dict[str, float]:
     """
     rewards = list(result["rewards"])
     graded = [float(reward) for reward in rewards if is_number(reward)]
-    numbers = {
+    numbers: dict[str, Statistic] = {
         "num_samples": Sum(len(rewards)),
         "ungraded": Sum(len(rewards) - len(graded)),
         "truncated_ratio": Mean.of(float(flag) for flag in result.get("truncated") or ()),

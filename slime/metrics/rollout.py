@@ -115,5 +115,5 @@ def _group_metrics(args: Namespace, samples: Sequence[Sample]) -> dict[str, floa
 def _reward(args: Namespace, sample: Sample) -> Any:
     """The number to train on; None where it has none (metrics never stop a run)."""
     if isinstance(sample.reward, dict):
-        return sample.reward.get(getattr(args, "reward_key", None))
+        return sample.reward.get(str(getattr(args, "reward_key", None)))
     return sample.reward

@@ -12,9 +12,11 @@ class Statistic(Protocol):
     """A number made from values, with what is needed to merge it with that of other values."""
 
     @property
-    def value(self) -> float: ...
+    def value(self) -> float:
+        """The number."""
 
-    def merge(self, other: Self) -> Self: ...
+    def merge(self, other: Self) -> Self:
+        """That of the values of both."""
 
 
 @dataclass(frozen=True)

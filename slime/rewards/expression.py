@@ -77,7 +77,7 @@ def evaluate(tree: Node, point: Mapping[str, Value]) -> Value:
 
 
 def _tokenize(text: str) -> list[tuple[str, str]]:
-    tokens = []
+    tokens: list[tuple[str, str]] = []
     position, text = 0, text.strip()
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -210,7 +210,8 @@ def _number(token: str) -> Fraction:
 def _evaluate(tree: Node, point: Mapping[str, Value]) -> Value:
     kind = tree[0]
     if kind in ("number", "constant"):
-        return tree[1]
+        value: Value = tree[1]
+        return value
     if kind == "name":
         return point[tree[1]]
     if kind == "call":

@@ -29,7 +29,8 @@ def post_process_rewards(args: Namespace, samples: list[Sample]) -> tuple[list[f
         ValueError: A reward is missing or not finite, or a sample that needs one has no group.
     """
     if path := getattr(args, "custom_reward_post_process_path", None):
-        return load_function(path)(args, samples)
+        both: tuple[list[float], list[float]] = load_function(path)(args, samples)
+        return both
     raw = [_finite_reward(args, sample) for sample in samples]
     if not args.rewards_normalization or args.advantage_estimator not in _CENTRED:
         return raw, list(raw)

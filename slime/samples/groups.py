@@ -16,12 +16,12 @@ def group_identity(sample: Sample) -> int:
     """`group_index`.
 
     Raises:
-        ValueError: The sample has none, so the group it should be compared with is unknown.
+        ValueError: The sample has none, so its group is unknown.
     """
     if sample.group_index is None:
         raise ValueError(
-            f"sample {sample.index} has no group_index: set it (samples of one prompt share it), or "
-            "pass --disable-rewards-normalization"
+            f"sample {sample.index} has no group_index: set it (samples of one prompt share it), "
+            "or pass --disable-rewards-normalization"
         )
     return sample.group_index
 

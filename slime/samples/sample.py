@@ -40,55 +40,6 @@ class ParamInfo:
 
 
 @dataclass
-class SpecInfo:
-    """Counts of speculative decoding, summed over the calls that made a sample."""
-
-    spec_accept_token_num: int = 0
-    spec_draft_token_num: int = 0
-    spec_verify_ct: int = 0
-    completion_token_num: int = 0
-
-    def add(self, meta_info: dict[str, Any]) -> None:
-        """Add the counts of one finished call."""
-        self.spec_accept_token_num += meta_info.get("spec_num_correct_drafts", 0)
-        self.spec_draft_token_num += meta_info.get("spec_num_proposed_drafts", 0)
-        self.spec_verify_ct += meta_info.get("spec_verify_ct", 0)
-        self.completion_token_num += meta_info.get("completion_tokens", 0)
-
-
-@dataclass
-class PrefixCacheInfo:
-    """Prompt tokens an engine found in its prefix cache, summed over the calls that made a
-    sample.
-    """
-
-    cached_tokens: int = 0
-    total_prompt_tokens: int = 0
-
-    def add(self, meta_info: dict[str, Any]) -> None:
-        """Add the counts of one finished call."""
-        self.cached_tokens += meta_info.get("cached_tokens", 0)
-        self.total_prompt_tokens += meta_info.get("prompt_tokens", 0)
-
-
-class Status(Enum):
-    """Where a sample is on its way."""
-
-    PENDING = "pending"
-    COMPLETED = "completed"
-    TRUNCATED = "truncated"
-    ABORTED = "aborted"
-    FAILED = "failed"
-
-
-_STATUS_OF_FINISH = {
-    "stop": Status.COMPLETED,
-    "length": Status.TRUNCATED,
-    "abort": Status.ABORTED,
-}
-
-
-@dataclass
 class Sample:
     """One response to one prompt.
 
@@ -98,9 +49,44 @@ class Sample:
     response, `response_length` counts the response's tokens.
     """
 
-    Status = Status
-    SpecInfo = SpecInfo
-    PrefixCacheInfo = PrefixCacheInfo
+    @dataclass
+    class SpecInfo:
+        """Counts of speculative decoding, summed over the calls that made a sample."""
+
+        spec_accept_token_num: int = 0
+        spec_draft_token_num: int = 0
+        spec_verify_ct: int = 0
+        completion_token_num: int = 0
+
+        def add(self, meta_info: dict[str, Any]) -> None:
+            """Add the counts of one finished call."""
+            self.spec_accept_token_num += meta_info.get("spec_num_correct_drafts", 0)
+            self.spec_draft_token_num += meta_info.get("spec_num_proposed_drafts", 0)
+            self.spec_verify_ct += meta_info.get("spec_verify_ct", 0)
+            self.completion_token_num += meta_info.get("completion_tokens", 0)
+
+    @dataclass
+    class PrefixCacheInfo:
+        """Prompt tokens an engine found in its prefix cache, summed over the calls that made a
+        sample.
+        """
+
+        cached_tokens: int = 0
+        total_prompt_tokens: int = 0
+
+        def add(self, meta_info: dict[str, Any]) -> None:
+            """Add the counts of one finished call."""
+            self.cached_tokens += meta_info.get("cached_tokens", 0)
+            self.total_prompt_tokens += meta_info.get("prompt_tokens", 0)
+
+    class Status(Enum):
+        """Where a sample is on its way."""
+
+        PENDING = "pending"
+        COMPLETED = "completed"
+        TRUNCATED = "truncated"
+        ABORTED = "aborted"
+        FAILED = "failed"
 
     group_index: int | None = None
     index: int | None = None
@@ -154,11 +140,11 @@ class Sample:
         trip.
         """
         values = dict(data)
-        values["status"] = Status(values.get("status", Status.PENDING))
+        values["status"] = cls.Status(values.get("status", cls.Status.PENDING))
         if isinstance(values.get("spec_info"), dict):
-            values["spec_info"] = SpecInfo(**values["spec_info"])
+            values["spec_info"] = cls.SpecInfo(**values["spec_info"])
         if isinstance(values.get("prefix_cache_info"), dict):
-            values["prefix_cache_info"] = PrefixCacheInfo(**values["prefix_cache_info"])
+            values["prefix_cache_info"] = cls.PrefixCacheInfo(**values["prefix_cache_info"])
         if "weight_version_spans" in values:
             spans = values["weight_version_spans"]
             values["weight_version_spans"] = [(str(v), int(a), int(b)) for v, a, b in spans]
@@ -181,7 +167,8 @@ class Sample:
                     f"--reward-key = {key!r}: the reward of sample {self.index} is a dict; "
                     f"name one of its keys: {'/'.join(map(str, self.reward))}"
                 )
-            return self.reward[key]
+            value: float = self.reward[key]
+            return value
         if key is not None:
             raise ValueError(
                 f"--reward-key = {key!r}: the reward of sample {self.index} is {self.reward!r}, "
@@ -255,7 +242,14 @@ class Sample:
         self.prefix_cache_info.add(meta_info)
 
 
-def _status_of_finish(meta_info: dict[str, Any]) -> Status | None:
+_STATUS_OF_FINISH = {
+    "stop": Sample.Status.COMPLETED,
+    "length": Sample.Status.TRUNCATED,
+    "abort": Sample.Status.ABORTED,
+}
+
+
+def _status_of_finish(meta_info: dict[str, Any]) -> Sample.Status | None:
     finish = finish_type(meta_info)
     if finish is not None and finish not in _STATUS_OF_FINISH:
         raise ValueError(f"finish_reason {finish!r} is none of {sorted(_STATUS_OF_FINISH)}")

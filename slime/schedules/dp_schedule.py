@@ -138,7 +138,8 @@ def _fill_ranks(
         raise ValueError(
             f"step {step}: {num_samples} samples make {len(micro_batches)} micro-batches; dp_size "
             f"{layout.dp_size} with groups of {layout.group} needs {target} non-empty ones. Use "
-            "fewer data-parallel ranks, more samples per step, or a larger max_tokens_per_gpu / micro_batch_size"
+            "fewer data-parallel ranks, more samples per step, or a larger max_tokens_per_gpu / "
+            "micro_batch_size"
         )
     expand_bins_by_splitting(micro_batches, target, weights)
 

@@ -35,7 +35,7 @@ def calculate_fwd_flops(seqlens: Iterable[int], args: Namespace) -> int:
 
 def _mlp_weights(args: Namespace, ffn_hidden_size: int) -> int:
     matrices = 3 if getattr(args, "swiglu", True) else 2
-    return matrices * args.hidden_size * ffn_hidden_size
+    return matrices * int(args.hidden_size) * ffn_hidden_size
 
 
 def _active_moe_weights(args: Namespace) -> int:
@@ -44,8 +44,8 @@ def _active_moe_weights(args: Namespace) -> int:
     """
     expert = _mlp_weights(args, getattr(args, "moe_ffn_hidden_size", None) or args.ffn_hidden_size)
     shared = getattr(args, "moe_shared_expert_intermediate_size", None) or 0
-    router = args.hidden_size * args.num_experts
-    return router + args.moe_router_topk * expert + _mlp_weights(args, shared)
+    router = int(args.hidden_size) * int(args.num_experts)
+    return router + int(args.moe_router_topk) * expert + _mlp_weights(args, shared)
 
 
 def _moe_layers(args: Namespace) -> list[bool]:

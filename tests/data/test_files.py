@@ -45,7 +45,7 @@ def test_evaluations_get_names_of_their_own(tmp_path: Path) -> None:
     template = str(tmp_path / "{rollout_id}.json")
     save_debug_rollout_data(template, {"set": [make_sample(0)]}, rollout_id=1, evaluation=True)
     assert [p.name for p in tmp_path.iterdir()] == ["eval_1.json"]
-    with pytest.raises(ConfigError, match="1.json"):
+    with pytest.raises(ConfigError, match=r"1\.json"):
         load_debug_rollout_data(template, rollout_id=1)
 
 

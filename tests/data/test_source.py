@@ -1,18 +1,31 @@
 """The data source: an exact cursor, a buffer that survives, and saves of what has been trained."""
 
+import contextvars
 import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slime.arguments.errors import ConfigError
 from slime.data.source import RolloutDataSource, RolloutDataSourceWithBuffer
 from slime.data.source_state import state_path
+from slime.hooks.sample_hooks import set_current_rollout_id
 from slime.samples.sample import Sample
 
 Args = Callable[..., Namespace]
+
+
+def in_rollout(rollout_id: int | None, function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function` as code of rollout `rollout_id` does."""
+
+    def call() -> Any:
+        set_current_rollout_id(rollout_id)
+        return function(*args)
+
+    return contextvars.copy_context().run(call)
 
 
 def prompts(groups: list[list[Sample]]) -> list[str]:
@@ -61,15 +74,15 @@ def test_a_resumed_source_goes_on_as_the_first_would_have(
     ]
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_rollout_in_flight_is_not_saved_as_trained(source_args: Args, commits: bool) -> None:
+@pytest.mark.parametrize("named_by", ["commit", "context", "nobody"])
+def test_a_rollout_in_flight_is_not_saved_as_trained(source_args: Args, named_by: str) -> None:
     """Batch 4; rollout 1 is being generated when step 0 is saved: resume serves prompts 4-7."""
     args = source_args(100)
     source = RolloutDataSourceWithBuffer(args)
-    source.get_samples(4)
-    if commits:
-        source.commit(0)
-    source.get_samples(4)
+    for rollout_id in (0, 1):
+        in_rollout(rollout_id if named_by == "context" else None, source.get_samples, 4)
+        if named_by == "commit" and rollout_id == 0:
+            source.commit(0)
     source.save(0)
     resumed = RolloutDataSourceWithBuffer(args)
     resumed.load(0)
@@ -79,16 +92,30 @@ def test_a_rollout_in_flight_is_not_saved_as_trained(source_args: Args, commits:
 
 
 def test_filtered_groups_are_not_served_again(source_args: Args) -> None:
-    """Eight groups were handed out for four: the commit knows that the others are done with."""
+    """Twelve groups were handed out for four, then rollout 1 began: eight of them are done with."""
     args = source_args(100)
     source = RolloutDataSourceWithBuffer(args)
-    source.get_samples(8)
-    source.commit(0)
-    source.get_samples(8)
+    for rollout_id in (0, 0, 1):
+        in_rollout(rollout_id, source.get_samples, 6)
     source.save(0)
     resumed = RolloutDataSourceWithBuffer(args)
     resumed.load(0)
-    assert prompts(resumed.get_samples(2)) == ["p8", "p9"]
+    assert prompts(resumed.get_samples(2)) == ["p12", "p13"]
+    source.save(1)  # nothing began after it
+    resumed.load(1)
+    assert prompts(resumed.get_samples(2)) == ["p18", "p19"]
+
+
+def test_groups_given_back_between_rollouts_belong_to_the_earlier_state(source_args: Args) -> None:
+    args = source_args(100)
+    source = RolloutDataSourceWithBuffer(args)
+    groups = in_rollout(0, source.get_samples, 6)
+    source.add_samples(groups[4:])
+    in_rollout(1, source.get_samples, 4)
+    source.save(0)
+    resumed = RolloutDataSourceWithBuffer(args)
+    resumed.load(0)
+    assert prompts(resumed.get_samples(4)) == ["p4", "p5", "p6", "p7"]
 
 
 def test_groups_in_flight_over_a_commit_come_first_and_fresh(source_args: Args) -> None:

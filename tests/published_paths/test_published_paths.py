@@ -11,7 +11,7 @@ import pytest
 import slime.published_paths as published_paths
 from slime.published_paths import PUBLISHED
 
-PURE_ROOMS = {"samples", "data", "rewards", "filters", "hooks", "schedules"}
+PURE_ROOMS = {"arguments", "samples", "data", "rewards", "filters", "hooks", "schedules"}
 
 
 def is_here(module: str) -> bool:
@@ -98,7 +98,7 @@ def test_installing_twice_changes_nothing() -> None:
 
 def test_importing_slime_imports_no_room() -> None:
     code = (
-        "import sys, slime; "
-        "assert {m for m in sys.modules if m.startswith('slime')} == {'slime', 'slime.published_paths'}"
+        "import sys, slime; loaded = {m for m in sys.modules if m.startswith('slime')}; "
+        "assert loaded == {'slime', 'slime.published_paths'}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
