@@ -1,7 +1,8 @@
 """Advantages and returns. Every estimator gives one [response_length] tensor per sample.
 
-``kl`` arguments are per-token KL against the reference, used as a cost in the reward where kl_coef is not
-0 and otherwise only for their shapes. Positions where the loss mask is 0 take no part in anything.
+``kl`` arguments are per-token KL against the reference, used as a cost in the reward where kl_coef
+is not 0 and otherwise only for their shapes. Positions where the loss mask is 0 take no part in
+anything.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import torch
 
 
 def get_grpo_returns(rewards: torch.Tensor, kl: list[torch.Tensor]) -> list[torch.Tensor]:
-    """GRPO (arXiv:2402.03300): the (already group-normalised) reward of a sample at each of its tokens.
+    """GRPO (arXiv:2402.03300): the (already group-normalised) reward of a sample at each of its
+    tokens.
 
     Args:
         rewards: [samples].
@@ -28,10 +30,11 @@ def get_reinforce_plus_plus_returns(
     kl_coef: float,
     gamma: float,
 ) -> list[torch.Tensor]:
-    """REINFORCE++ (arXiv:2501.03262): discounted return of (-kl_coef * kl_t, + reward at the last action).
+    """REINFORCE++ (arXiv:2501.03262): discounted return of (-kl_coef * kl_t, + reward at the last
+    action).
 
-    A masked position (a tool's observation, padding) is no action: it has no reward, costs no discount and
-    its return is 0.
+    A masked position (a tool's observation, padding) is no action: it has no reward, costs no
+    discount and its return is 0.
 
     Args:
         rewards: [samples]; kl, loss_masks: one [response_length] tensor per sample.
@@ -57,7 +60,7 @@ def get_reinforce_plus_plus_returns(
 def get_reinforce_plus_plus_baseline_advantages(
     rewards: torch.Tensor, kl: list[torch.Tensor], loss_masks: list[torch.Tensor], kl_coef: float
 ) -> list[torch.Tensor]:
-    """REINFORCE++-baseline: (reward minus its group's mean, done before) - kl_coef * kl_t at each action."""
+    """REINFORCE++-baseline: the group-centred reward, minus kl_coef * kl_t at each action."""
     advantages = []
     for reward, cost, mask in zip(rewards.tolist(), kl, loss_masks, strict=True):
         per_token = reward - kl_coef * cost if kl_coef else torch.full_like(cost, reward)
@@ -98,7 +101,8 @@ def chunked_discounted_returns(
 def chunked_gae(
     rewards: torch.Tensor, values: torch.Tensor, gamma: float, lambd: float, chunk_size: int = 128
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Generalised advantage estimation (arXiv:1506.02438) in chunks; same result as :func:`vanilla_gae`.
+    """Generalised advantage estimation (arXiv:1506.02438) in chunks; same result as
+    :func:`vanilla_gae`.
 
     Args:
         rewards, values: [batch, length]; the value after the last position is 0.
@@ -115,7 +119,7 @@ def chunked_gae(
 def vanilla_gae(
     rewards: torch.Tensor, values: torch.Tensor, gamma: float, lambd: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Generalised advantage estimation by its recursion: A_t = delta_t + gamma * lambd * A_{t+1}."""
+    """Generalised advantage estimation by its recursion A_t = delta_t + gamma lambd A_{t+1}."""
     advantages = torch.zeros_like(values)
     carry, next_value = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
     for t in reversed(range(values.size(1))):

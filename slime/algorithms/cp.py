@@ -1,13 +1,13 @@
 """Context parallelism of packed sequences: who holds which token.
 
-A sequence is padded to 2 * cp_size equal chunks; rank r holds chunks r and 2 * cp_size - 1 - r (zig-zag), which
-balances causal attention. The logit at position t predicts token t + 1, so of a response a rank holds the
-tokens whose PREDICTING position is in its chunks.
+A sequence is padded to 2 * cp_size equal chunks; rank r holds chunks r and 2 * cp_size - 1 - r
+(zig-zag), which balances causal attention. The logit at position t predicts token t + 1, so of a
+response a rank holds the tokens whose PREDICTING position is in its chunks.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -39,9 +39,9 @@ def logits_and_tokens_offset(
     """Where this rank's part of a response lies.
 
     Returns:
-        (chunk length, its two chunks, the positions in each chunk whose logits predict response tokens,
-        the positions of those tokens). Spans [begin, end) of positions in the whole sequence; an empty span
-        has begin == end.
+        (chunk length, its two chunks, the positions in each chunk whose logits predict response
+        tokens, the positions of those tokens). Spans [begin, end) of positions in the whole
+        sequence; an empty span has begin == end.
     """
     chunk = chunk_length(total_length, cp_size)
     starts = (cp_rank * chunk, (2 * cp_size - 1 - cp_rank) * chunk)
@@ -91,7 +91,8 @@ def gather_response(
     response_length: int,
     group: dist.ProcessGroup | None,
 ) -> torch.Tensor:
-    """The whole response [response_length] from the parts of all ranks of ``group``; differentiable.
+    """The whole response [response_length] from the parts of all ranks of ``group``;
+    differentiable.
 
     Each rank puts its part into zeros and the parts are summed.
     """
@@ -106,17 +107,17 @@ def gather_response(
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """All-reduce whose backward sums the gradients too: every rank's loss reads the whole response."""
+    """All-reduce whose backward sums too: every rank's loss reads the whole response."""
 
     @staticmethod
-    def forward(ctx, value: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:  # type: ignore[override, no-untyped-def]
+    def forward(ctx: Any, value: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         ctx.group = group
         value = value.clone()
         dist.all_reduce(value, group=group)
         return value
 
     @staticmethod
-    def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override, no-untyped-def]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         grad = grad.clone()
         dist.all_reduce(grad, group=ctx.group)
         return grad, None

@@ -1,4 +1,4 @@
-"""KL divergence between policies: per-token estimators, and the sequence-level ratio and mask built on it."""
+"""KL divergence: per-token estimators; the sequence-level ratio and mask built on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def compute_approx_kl(
     """KL(policy || base) estimated from one sampled token each.
 
     With d = log p - log p_base (Schulman, "Approximating KL divergence", 2020):
-    ``k1`` = d; ``k2`` = d^2 / 2; ``k3`` = exp(-d) - 1 + d; ``low_var_kl`` is k3 with d held in [-10, 10].
+    ``k1`` = d; ``k2`` = d^2 / 2; ``k3`` = exp(-d) - 1 + d; ``low_var_kl`` is k3 with d held in
+    [-10, 10].
 
     Args:
         log_probs, log_probs_base: same shape, of the sampled tokens.

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# What a column that is no token of the vocabulary gets: exp() gives exactly 0, and 0 * _EXCLUDED is 0.
+# What a column that is no token of the vocabulary gets: exp() gives exactly 0, and 0 * _EXCLUDED is
+# 0.
 _EXCLUDED = torch.finfo(torch.float32).min / 4
 
 
@@ -62,7 +63,7 @@ class _LogProbAndEntropy(torch.autograd.Function):
     """(logits [n, v], tokens [n]) -> (log-prob [n], entropy [n]), float32."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         logits: torch.Tensor,
         tokens: torch.Tensor,
@@ -83,7 +84,7 @@ class _LogProbAndEntropy(torch.autograd.Function):
         return log_prob, entropy
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: Any, grad_log_prob: torch.Tensor, grad_entropy: torch.Tensor
     ) -> tuple[torch.Tensor, None, None, None, None, None]:
         logits, tokens, log_z, entropy = ctx.saved_tensors

@@ -14,9 +14,9 @@ def compute_policy_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The clipped surrogate of PPO (arXiv:1707.06347), with clip-higher and dual clip.
 
-    r = exp(-ppo_kl); loss = max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A). The separate upper
-    bound is DAPO's clip-higher (arXiv:2503.14476). With ``eps_clip_c`` > 1 the loss of a negative
-    advantage is bounded by -c A (dual clip, arXiv:1912.09729).
+    r = exp(-ppo_kl); loss = max(-r A, -clip(r, 1 - eps_clip, 1 + eps_clip_high) A). The separate
+    upper bound is DAPO's clip-higher (arXiv:2503.14476). With ``eps_clip_c`` > 1 the loss of a
+    negative advantage is bounded by -c A (dual clip, arXiv:1912.09729).
 
     Args:
         ppo_kl: [n] log p_old - log p.
@@ -82,8 +82,8 @@ def truncated_importance_weights(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Truncated importance sampling between the engine that sampled and the trainer, per token.
 
-    w = clip(p_train / p_rollout, clip_low, clip_high), detached (Yao et al., "Your Efficient RL Framework
-    Secretly Brings You Off-Policy RL Training", 2025).
+    w = clip(p_train / p_rollout, clip_low, clip_high), detached (Yao et al., "Your Efficient RL
+    Framework Secretly Brings You Off-Policy RL Training", 2025).
 
     Returns:
         (weights [n], clipped [n]: 1.0 where the ratio was outside the bounds).

@@ -1,8 +1,8 @@
 """From per-token values to one number that does not depend on how samples were batched.
 
-A reducer gives a SUM over the samples of a micro-batch. Sums add up over micro-batches and ranks, and
-are divided once, by a count of the whole global batch; so neither the value nor the gradient can
-depend on micro-batch size, data parallelism or accumulation. Masked positions are selected out
+A reducer gives a SUM over the samples of a micro-batch. Sums add up over micro-batches and ranks,
+and are divided once, by a count of the whole global batch; so neither the value nor the gradient
+can depend on micro-batch size, data parallelism or accumulation. Masked positions are selected out
 (`where`), never multiplied out, so that a NaN under the mask stays there.
 """
 
@@ -34,9 +34,9 @@ def sample_sum_reducer(
 
     Args:
         loss_masks: one mask per sample: the positions this rank holds.
-        sample_denoms: denominator of each sample; by default the sum of its full mask. For a rollout
-            that fanned out into several samples it is the mask sum of the whole rollout, so that
-            the rollout counts once.
+        sample_denoms: denominator of each sample; by default the sum of its full mask. For a
+            rollout that fanned out into several samples it is the mask sum of the whole rollout, so
+            that the rollout counts once.
         calculate_per_token_loss: no denominators: the plain masked sum.
         full_loss_masks: the masks before context-parallel slicing; by default ``loss_masks``.
     """

@@ -1,7 +1,8 @@
 """torch_dist checkpoints: everything of the trainer, in one atomic step.
 
 `<save>/iter_0000019/` is written under a temporary name and renamed when complete; then
-`latest_checkpointed_iteration.txt` is replaced. A crash at any moment leaves the previous checkpoint valid.
+`latest_checkpointed_iteration.txt` is replaced. A crash at any moment leaves the previous
+checkpoint valid.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
@@ -31,9 +33,9 @@ _OURS = (".distcp", ".metadata", "common.pt", "metadata.json")
 
 @dataclass(frozen=True)
 class TrainState:
-    """What is saved: the wrapped model chunks, and optimizer and scheduler (None where not wanted)."""
+    """What is saved: the wrapped chunks; optimizer and scheduler, or None if not wanted."""
 
-    model: list[torch.nn.Module]
+    model: list[DistributedDataParallel]
     optimizer: MegatronOptimizer | None
     scheduler: OptimizerParamScheduler | None
 
@@ -86,12 +88,14 @@ def save(
 
 
 def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -> dict[str, Any]:
-    """Restore what :func:`save` wrote, on the same or another parallel layout; returns its ``extra``.
+    """Restore what :func:`save` wrote, on the same or another parallel layout; returns its
+    ``extra``.
 
     The random state is restored on the same layout only: on another there is nothing it could be.
 
     Raises:
-        CheckpointError: optimizer state of the distributed optimizer for the plain one, or the reverse.
+        CheckpointError: optimizer state of the distributed optimizer for the plain one, or the
+            reverse.
     """
     folder = str(iteration_dir(root, iteration))
     common = dist_checkpointing.load_common_state_dict(folder)
@@ -125,7 +129,7 @@ def _check_optimizer_kind(args: Namespace, folder: str, common: dict[str, Any]) 
         )
 
 
-def _keyed(model: list[torch.nn.Module]) -> dict[str, torch.nn.Module]:
+def _keyed(model: list[DistributedDataParallel]) -> dict[str, DistributedDataParallel]:
     """Megatron's names: `model`, or `model0`, `model1` with virtual stages."""
     if len(model) == 1:
         return {"model": model[0]}

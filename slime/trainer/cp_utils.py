@@ -1,4 +1,4 @@
-"""Context-parallel helpers bound to Megatron's parallel state; the arithmetic is in slime.algorithms.cp."""
+"""Context-parallel helpers of slime.algorithms.cp, bound to Megatron's parallel state."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Lets megatron-core 0.16.1 run where CUDA is absent: every patch, its reason, in this one module.
 
 Megatron asks for CUDA by name in many places that have nothing to do with a GPU (a scalar made with
-``device="cuda"``, a type compared as a string). ``install`` redirects those to the CPU. It changes torch for the
-whole process, so it is called by train processes only, and only when ``torch.cuda.is_available()`` is False.
+``device="cuda"``, a type compared as a string). ``install`` redirects those to the CPU. It changes
+torch for the whole process, so it is called by train processes only, and only when
+``torch.cuda.is_available()`` is False.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _installed = False
 
 
 def install() -> None:
-    """Apply every patch once. Call before megatron.core is imported; nothing happens where CUDA is present."""
+    """Apply every patch once, before megatron.core is imported; with CUDA, do nothing."""
     global _installed
     if _installed or torch.cuda.is_available():
         return
@@ -39,7 +40,7 @@ def install() -> None:
 
 
 def _patch_factories() -> None:
-    """``torch.zeros(..., device="cuda")`` and ``device=torch.cuda.current_device()`` make CPU tensors."""
+    """``device="cuda"`` and ``device=torch.cuda.current_device()`` make CPU tensors."""
 
     def on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         @functools.wraps(factory)
@@ -52,7 +53,8 @@ def _patch_factories() -> None:
 
         return make
 
-    # `with torch.device(...)` recognises factories by identity, from a set made at first use: make it now.
+    # `with torch.device(...)` recognises factories by identity, from a set made at first use: make
+    # it now.
     torch.utils._device._device_constructors()
     for name in _FACTORIES:
         setattr(torch, name, on_cpu(getattr(torch, name)))
@@ -60,11 +62,12 @@ def _patch_factories() -> None:
 
 
 def _patch_moves_and_types() -> None:
-    """``.cuda()`` is the identity; ``.type()`` says torch.cuda.X, which the optimizers compare as a string."""
-    torch.Tensor.cuda = lambda self, *a, **k: self  # type: ignore[method-assign, assignment]
-    torch.nn.Module.cuda = lambda self, *a, **k: self  # type: ignore[method-assign, assignment]
-    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign, assignment]
-    plain_type = torch.Tensor.type
+    """``.cuda()`` is the identity; ``.type()`` says torch.cuda.X, as optimizers expect."""
+    tensor: Any = torch.Tensor
+    module: Any = torch.nn.Module
+    tensor.cuda = module.cuda = lambda self, *a, **k: self
+    tensor.record_stream = lambda self, stream: None
+    plain_type = tensor.type
 
     def type_(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if dtype is None:
@@ -73,7 +76,7 @@ def _patch_moves_and_types() -> None:
             dtype = dtype.replace("torch.cuda.", "torch.")
         return plain_type(self, dtype, *args, **kwargs)
 
-    torch.Tensor.type = type_  # type: ignore[method-assign, assignment]
+    tensor.type = type_
 
 
 class _NoStream:
@@ -143,7 +146,7 @@ def _patch_norm() -> None:
 
 
 def _patch_moe() -> None:
-    """Two faults of 0.16.1 without TransformerEngine: an undefined name, and split sizes left as tensors."""
+    """Without TransformerEngine a name is undefined, and split sizes stay tensors."""
     import megatron.core.transformer.moe.moe_utils as moe_utils
     import megatron.core.transformer.moe.token_dispatcher as dispatcher
 
@@ -159,7 +162,7 @@ def _patch_moe() -> None:
 
 
 def _patch_distributed_optimizer() -> None:
-    """DistributedOptimizer over torch's AdamW cannot save a fresh state nor resume; three small faults."""
+    """DistributedOptimizer over torch's AdamW can neither save a fresh state nor resume."""
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer as Optimizer
 
     plain_state_dict, plain_load = Optimizer.state_dict, Optimizer.load_state_dict
@@ -186,7 +189,8 @@ def _patch_distributed_optimizer() -> None:
         return plain_set(self, model_param, tensors)
 
     def load_state_dict(self: Any, state: Any) -> Any:
-        # 3. After loading, all parameters share ONE `step` tensor, which each of them then increments.
+        # 3. After loading, all parameters share ONE `step` tensor, which each of them then
+        # increments.
         result = plain_load(self, state)
         for param_state in self.optimizer.state.values() if self.optimizer is not None else []:
             if torch.is_tensor(param_state.get("step")):

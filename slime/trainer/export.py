@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel
 
 from slime.trainer.hf_weights import family_of, is_gated, named_global_parameters
 from slime.trainer.megatron_to_hf.convert import convert_to_hf
@@ -17,8 +19,8 @@ from slime.trainer.tensor_layout import unshard
 NamedTensor = tuple[str, torch.Tensor]
 
 
-def gather_parameter(name: str, param: torch.Tensor) -> torch.Tensor:
-    """The whole parameter from the shares of the tensor-parallel ranks; collective over that group."""
+def gather_parameter(name: str, param: Any) -> torch.Tensor:
+    """The whole parameter from the tensor-parallel ranks' shares; collective over them."""
     group = parallel_state.get_tensor_model_parallel_group()
     if group.size() == 1 or not getattr(param, "tensor_model_parallel", False):
         return param.detach()
@@ -28,7 +30,7 @@ def gather_parameter(name: str, param: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def whole_parameters(model: list[torch.nn.Module]) -> Iterator[NamedTensor]:
+def whole_parameters(model: list[DistributedDataParallel]) -> Iterator[NamedTensor]:
     """(global Megatron name, whole parameter) of the whole model, on every rank; collective."""
     local = dict(named_global_parameters(model))
     group = parallel_state.get_pipeline_model_parallel_group()
@@ -56,7 +58,9 @@ def whole_parameters(model: list[torch.nn.Module]) -> Iterator[NamedTensor]:
             yield name, tensor
 
 
-def named_hf_tensors(args: Namespace, model: list[torch.nn.Module]) -> Iterator[NamedTensor]:
+def named_hf_tensors(
+    args: Namespace, model: list[DistributedDataParallel]
+) -> Iterator[NamedTensor]:
     """(Hugging Face name, whole tensor) of the whole model, on every rank; collective."""
     family, tied = family_of(args), not args.untie_embeddings_and_output_weights
     for name, param in whole_parameters(model):

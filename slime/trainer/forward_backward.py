@@ -1,4 +1,4 @@
-"""Run micro-batches through the model: forward only for log-probs, forward and backward for a step."""
+"""Run micro-batches through the model: forward for log-probs, and backward for a step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from slime.trainer.loss import log_probs_function, loss_function
@@ -21,15 +22,15 @@ OutputFunction = Callable[..., Any]
 
 def _run(
     args: Namespace,
-    model: list[torch.nn.Module],
+    model: list[DistributedDataParallel],
     micro_batches: list[MicroBatch],
     output_function: OutputFunction,
     forward_only: bool,
 ) -> list[Any]:
-    """Megatron's schedule over the micro-batches; what ``output_function`` reported, on the last stage."""
+    """Run Megatron's schedule; gives what ``output_function`` reported on the last stage."""
 
     def forward_step(
-        iterator: Iterator[MicroBatch], chunk: torch.nn.Module
+        iterator: Iterator[MicroBatch], chunk: DistributedDataParallel
     ) -> tuple[Any, OutputFunction]:
         micro_batch = next(iterator)
         output = chunk(
@@ -54,9 +55,10 @@ def _run(
 
 @torch.no_grad()
 def compute_log_probs(
-    args: Namespace, model: list[torch.nn.Module], data: RolloutBatch
+    args: Namespace, model: list[DistributedDataParallel], data: RolloutBatch
 ) -> list[torch.Tensor]:
-    """Log-probs of every sample's response under the present weights, in the order of the rollout data.
+    """Log-probs of every sample's response under the present weights, in the order of the rollout
+    data.
 
     Empty except on the last pipeline stage, the only one that has logits.
     """
@@ -71,11 +73,12 @@ def compute_log_probs(
 
 
 def forward_backward(
-    args: Namespace, model: list[torch.nn.Module], data: RolloutBatch, step: int
+    args: Namespace, model: list[DistributedDataParallel], data: RolloutBatch, step: int
 ) -> dict[str, float]:
     """Gradients of one optimizer step over all its micro-batches and ranks; the step's metrics.
 
-    The gradients are summed into the DDP buffers, reduced over all ranks and ready for the optimizer, which
+    The gradients are summed into the DDP buffers, reduced over all ranks and ready for the
+    optimizer, which
     must have been zeroed: what is left in ``param.grad`` would be added to the buffers.
     """
     for chunk in model:

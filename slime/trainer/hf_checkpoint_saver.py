@@ -9,8 +9,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
+from megatron.core.distributed import DistributedDataParallel
 from safetensors.torch import save_file
 
 from slime.trainer.checkpoint import fsync_folder
@@ -23,7 +23,7 @@ _INDEX = "model.safetensors.index.json"
 def save_hf_model_direct_to_path(
     args: Namespace,
     output_dir: str | Path,
-    model: list[torch.nn.Module],
+    model: list[DistributedDataParallel],
     *,
     model_name: str | None = None,
     quantization_config: dict[str, Any] | None = None,
@@ -32,7 +32,8 @@ def save_hf_model_direct_to_path(
 ) -> None:
     """Export ``model`` to ``output_dir``; collective. `transformers` and the engines load it.
 
-    Shards of at most ``shard_bytes``, an index, config and tokenizer files of ``args.hf_checkpoint``. All is written
+    Shards of at most ``shard_bytes``, an index, config and tokenizer files of
+    ``args.hf_checkpoint``. All is written
     to a temporary folder beside it, which then takes its name: a crash leaves no half checkpoint.
 
     Raises:
@@ -84,7 +85,7 @@ def _name_shards(folder: Path, shards: list[dict[str, int]]) -> None:
 
 
 def _copy_assets(source: Path, target: Path, dtype: str) -> None:
-    """Everything of the original checkpoint but its weights: config, tokenizer, templates, remote code."""
+    """All of the original checkpoint but its weights: config, tokenizer, templates, code."""
     for file in sorted(source.iterdir()):
         if (
             file.is_file()

@@ -1,4 +1,4 @@
-"""Hugging Face checkpoint -> this rank's Megatron parameters, without an intermediate checkpoint."""
+"""Hugging Face checkpoint -> this rank's parameters, without an intermediate checkpoint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel
 from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 
 from slime.trainer.hf_to_megatron.common import CheckpointError, SafetensorReader
@@ -34,7 +35,9 @@ def family_of(args: Namespace) -> str:
 
 
 @torch.no_grad()
-def load_hf_weights(args: Namespace, model: list[torch.nn.Module], path: str | Path) -> None:
+def load_hf_weights(
+    args: Namespace, model: list[DistributedDataParallel], path: str | Path
+) -> None:
     """Fill every parameter of this rank's chunks from a Hugging Face checkpoint.
 
     Raises:
@@ -63,11 +66,11 @@ def load_hf_weights(args: Namespace, model: list[torch.nn.Module], path: str | P
 
 
 def named_global_parameters(
-    model: list[torch.nn.Module],
+    model: list[DistributedDataParallel],
 ) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """(name in the whole model, parameter) of every chunk of this pipeline rank."""
     for chunk in model:
-        inner = chunk
+        inner: Any = chunk
         while hasattr(inner, "module"):
             inner = inner.module
         offset = get_transformer_layer_offset(chunk.config, getattr(inner, "vp_stage", None))
@@ -75,7 +78,7 @@ def named_global_parameters(
             yield with_layer_offset(name, offset), param
 
 
-def local_share(name: str, full: torch.Tensor, param: torch.nn.Parameter) -> torch.Tensor:
+def local_share(name: str, full: torch.Tensor, param: Any) -> torch.Tensor:
     """What this tensor-parallel rank holds of a full parameter."""
     if not getattr(param, "tensor_model_parallel", False):
         return full

@@ -1,7 +1,7 @@
 """Start one train process: threads, logs, process group, Megatron's parallel state, seeds.
 
-Call :func:`init` before importing the rest of the room: it installs the CPU compatibility layer and silences
-what Megatron says while it is imported.
+Call :func:`init` before importing the rest of the room: it installs the CPU compatibility layer and
+silences what Megatron says while it is imported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def init(
         master_addr, master_port: where rank 0 listens.
 
     Raises:
-        torch.distributed.DistStoreError: not everyone came within ``args.distributed_timeout_minutes``.
+        torch.distributed.DistStoreError: not everyone came within
+        ``args.distributed_timeout_minutes``.
     """
     _quiet_logs()
     torch.set_num_threads(args.train_threads)

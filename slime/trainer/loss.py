@@ -1,7 +1,7 @@
-"""Advantages of a rollout and the loss of a micro-batch, from the functions of slime.algorithms.
+"""The loss of a micro-batch, from the functions of slime.algorithms.
 
-The loss code is blind to the algorithm's name except where a table below names it: an algorithm is an
-advantage estimator, a surrogate and its options.
+The loss code is blind to the algorithm's name except where a table below names it: an algorithm is
+an advantage estimator, a surrogate and its options.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from megatron.core import parallel_state
 
-from slime.algorithms import advantages as estimators
 from slime.algorithms.kl import compute_approx_kl, compute_gspo_kl, compute_opsm_mask
 from slime.algorithms.log_probs import calculate_log_probs_and_entropy
 from slime.algorithms.losses import (
@@ -21,84 +20,17 @@ from slime.algorithms.losses import (
     compute_policy_loss,
     truncated_importance_weights,
 )
-from slime.algorithms.reducers import masked_whiten
 from slime.hooks.loading import load_function
 from slime.trainer.cp_utils import (
     all_gather_with_cp,
-    cp_group,
     get_sum_of_sample_mean,
     slice_log_prob_with_cp,
 )
 from slime.trainer.micro_batch import MicroBatch
 from slime.trainer.packed_attention import gather_rows
-from slime.trainer.rollout_tensors import RolloutBatch
 
 Metrics = dict[str, torch.Tensor]
 Reducer = Callable[[torch.Tensor], torch.Tensor]
-
-
-def compute_advantages_and_returns(args: Namespace, rollout_data: RolloutBatch) -> None:
-    """Add ``advantages`` and ``returns`` (one tensor per sample, this rank's tokens) to the rollout data.
-
-    Uses ``rewards`` (already normalised by group), and ``log_probs`` and ``ref_log_probs`` where a KL cost
-    is asked for (``--kl-coef``), which is added as ``kl``.
-    """
-    if args.custom_advantage_function_path:
-        load_function(args.custom_advantage_function_path)(args, rollout_data)
-        return
-    whole_masks = rollout_data["loss_masks"]
-    lengths = list(
-        zip(rollout_data["total_lengths"], rollout_data["response_lengths"], strict=True)
-    )
-    kl = [torch.zeros_like(mask) for mask in whole_masks]
-    if args.kl_coef != 0:
-        pairs = zip(rollout_data["log_probs"], rollout_data["ref_log_probs"], strict=True)
-        local = [compute_approx_kl(p, base, args.kl_loss_type) for p, base in pairs]
-        rollout_data["kl"] = local
-        kl = [all_gather_with_cp(k, *length) for k, length in zip(local, lengths, strict=True)]
-    rewards = torch.tensor(rollout_data["rewards"], dtype=torch.float32)
-    whole = _estimate(args, rewards, kl, whole_masks, rollout_data)
-    local_of = [
-        slice_log_prob_with_cp(a, *length) for a, length in zip(whole, lengths, strict=True)
-    ]
-    if args.normalize_advantages:
-        masks = [
-            slice_log_prob_with_cp(m, *length)
-            for m, length in zip(whole_masks, lengths, strict=True)
-        ]
-        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
-        local_of = masked_whiten(local_of, masks, group)
-    rollout_data["advantages"] = rollout_data["returns"] = local_of
-
-
-def _estimate(
-    args: Namespace,
-    rewards: torch.Tensor,
-    kl: list[torch.Tensor],
-    masks: list[torch.Tensor],
-    data: RolloutBatch,
-) -> list[torch.Tensor]:
-    """The estimator named by ``--advantage-estimator``, on whole responses."""
-    name = args.advantage_estimator
-    if name in ("grpo", "gspo", "cispo"):
-        return estimators.get_grpo_returns(rewards, kl)
-    if name == "reinforce_plus_plus":
-        return estimators.get_reinforce_plus_plus_returns(
-            rewards,
-            kl,
-            masks,
-            data["response_lengths"],
-            data["total_lengths"],
-            args.kl_coef,
-            args.gamma,
-        )
-    if name == "reinforce_plus_plus_baseline":
-        return estimators.get_reinforce_plus_plus_baseline_advantages(
-            rewards, kl, masks, args.kl_coef
-        )
-    raise NotImplementedError(
-        f"advantage_estimator={name!r} needs a critic, which is not there yet"
-    )
 
 
 def response_log_probs(
@@ -128,7 +60,7 @@ def response_log_probs(
 def policy_loss(
     args: Namespace, micro_batch: MicroBatch, logits: torch.Tensor, reduce: Reducer
 ) -> tuple[torch.Tensor, Metrics]:
-    """The clipped policy loss with its entropy and KL terms: (sum over samples, metrics as sums)."""
+    """The clipped policy loss with entropy and KL terms: (sum over samples, metric sums)."""
     keep = _local_mask(micro_batch) != 0
     new, entropy = response_log_probs(args, logits, micro_batch, True, args.entropy_coef != 0)
     # Whatever stands at a masked position, NaN included, is cut off here from values and gradients.
@@ -138,7 +70,8 @@ def policy_loss(
         return torch.where(keep, micro_batch.flat(key), 0.0)
 
     rollout = flat("rollout_log_probs") if "rollout_log_probs" in micro_batch.data else None
-    # Without stored log-probs this is the first and only step on this data: the policy is the old policy.
+    # Without stored log-probs this is the first and only step on this data: the policy is the old
+    # policy.
     trainer_old = flat("log_probs") if "log_probs" in micro_batch.data else new.detach()
     old = rollout if args.use_rollout_logprobs and rollout is not None else trainer_old
     advantages = flat("advantages")
@@ -156,6 +89,7 @@ def policy_loss(
             )
             metrics.update({key: reduce(value) for key, value in tis.items()})
     pg_loss = _pg_reducer(args, micro_batch, reduce)(per_token)
+    assert entropy is not None
     entropy_sum = reduce(entropy)
     loss = pg_loss - args.entropy_coef * entropy_sum if args.entropy_coef != 0 else pg_loss
     metrics.update(pg_loss=pg_loss.detach(), entropy=entropy_sum.detach())
@@ -187,7 +121,7 @@ def _log_ratio(
     old: torch.Tensor,
     advantages: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """log p_old - log p per token, or per sequence where the algorithm says so; extra per-token values."""
+    """log p_old - log p, per token or per sequence (GSPO); and extra per-token values."""
     if args.advantage_estimator != "gspo" and not args.use_opsm:
         return old - new, {}
     sizes = [len(part) for part in micro_batch.of("advantages")]
@@ -245,7 +179,7 @@ def _importance_weighted(
 
 
 def _pg_reducer(args: Namespace, micro_batch: MicroBatch, reduce: Reducer) -> Reducer:
-    """``--custom-pg-loss-reducer-function-path`` replaces the reducer of the policy-gradient term only."""
+    """``--custom-pg-loss-reducer-function-path`` replaces the policy-gradient reducer only."""
     if not args.custom_pg_loss_reducer_function_path:
         return reduce
     make = load_function(args.custom_pg_loss_reducer_function_path)
@@ -260,7 +194,7 @@ def _pg_reducer(args: Namespace, micro_batch: MicroBatch, reduce: Reducer) -> Re
 def sft_loss(
     args: Namespace, micro_batch: MicroBatch, logits: torch.Tensor, reduce: Reducer
 ) -> tuple[torch.Tensor, Metrics]:
-    """Negative log-likelihood of the unmasked response tokens: (sum over samples, metrics as sums)."""
+    """Negative log-likelihood of unmasked response tokens: (sum over samples, metric sums)."""
     keep = _local_mask(micro_batch) != 0
     log_probs, _ = response_log_probs(args, logits, micro_batch, False, False)
     loss = reduce(-torch.where(keep, log_probs, 0.0))
@@ -278,8 +212,8 @@ def loss_function(
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     """What Megatron's schedule calls on the last stage: (loss share, count, metrics).
 
-    The loss is this micro-batch's share of the global batch's: its sum over samples divided by the number of
-    rollouts of the step (or by its unmasked tokens with ``--calculate-per-token-loss``).
+    The loss is this micro-batch's share of the global batch's: its sum over samples divided by the
+    number of rollouts of the step (or by its unmasked tokens with ``--calculate-per-token-loss``).
     """
     masks = micro_batch.of("loss_masks")
     per_token = getattr(args, "calculate_per_token_loss", False)
@@ -307,7 +241,7 @@ def loss_function(
 def log_probs_function(
     args: Namespace, micro_batch: MicroBatch, output: torch.Tensor, non_loss_data: bool = True
 ) -> dict[str, list[torch.Tensor]]:
-    """What the forward-only schedule calls: ``log_probs``, one tensor per sample of the micro-batch."""
+    """What the forward-only schedule calls: ``log_probs``, one tensor per sample."""
     log_probs, _ = response_log_probs(args, output, micro_batch, False, False)
     sizes = [
         len(slice_log_prob_with_cp(mask, total, response))

@@ -20,9 +20,10 @@ def reduce_train_step_metrics(
     """Sum what the micro-batches of all ranks of ``dp_with_cp_group`` report, and divide once.
 
     Args:
-        losses_reduced: per micro-batch {"keys": names, "values": [1 + len(keys)]}, where values[0] is the number
-            of unmasked tokens and the rest are sums over samples.
-        calculate_per_token_loss: divide by all unmasked tokens, otherwise by the number of rollouts.
+        losses_reduced: per micro-batch {"keys": names, "values": [1 + len(keys)]}, where values[0]
+            is the number of unmasked tokens and the rest are sums over samples.
+        calculate_per_token_loss: divide by all unmasked tokens, otherwise by the number of
+            rollouts.
         cp_size: every context-parallel rank counts whole samples in values[0].
     """
     keys = losses_reduced[0]["keys"]
@@ -51,10 +52,11 @@ def from_last_stage(metrics: dict[str, float] | None) -> dict[str, float]:
 def rollout_log_metric_contribution(
     per_rank_reducer_sum: float, *, cp_size: int, num_rollouts_in_rollout: int, dp_size: int
 ) -> tuple[float, float]:
-    """(numerator, denominator) of one rank, so that sum / sum over the DP x CP ranks is the mean over rollouts.
+    """(numerator, denominator) of one rank, so that sum / sum over the DP x CP ranks is the mean
+    over rollouts.
 
-    A context-parallel rank has summed its part of every sample, so its numerators add up; the rollouts are
-    counted once over all dp_size * cp_size ranks.
+    A context-parallel rank has summed its part of every sample, so its numerators add up; the
+    rollouts are counted once over all dp_size * cp_size ranks.
     """
     return per_rank_reducer_sum, num_rollouts_in_rollout / (dp_size * cp_size)
 
@@ -62,7 +64,8 @@ def rollout_log_metric_contribution(
 def gather_and_reduce_log_dict(
     log_dict: dict[str, Any], *, dp_size: int, dp_src_rank: int, dp_group: dist.ProcessGroup
 ) -> dict[str, float] | None:
-    """Combine {name: value or (numerator, denominator)} of all ranks on ``dp_src_rank``; None elsewhere.
+    """Combine {name: value or (numerator, denominator)} of all ranks on ``dp_src_rank``; None
+    elsewhere.
 
     Pairs are summed and divided; plain values are averaged.
     """

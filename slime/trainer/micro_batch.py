@@ -22,7 +22,8 @@ class MicroBatch:
     Attributes:
         tokens, position_ids: [1, t] packed, this context-parallel rank's part.
         packed_seq_params: bounds of the sequences (over all context-parallel ranks).
-        logit_rows: [n] rows of the packed logits that predict the response tokens held here, sample by sample.
+        logit_rows: [n] rows of the packed logits that predict the response tokens held here, sample
+            by sample.
         targets: [n] those tokens.
         samples: indices into the rank's rollout data.
         step: which optimizer step of the rollout this is part of.
@@ -49,7 +50,7 @@ class MicroBatch:
 
 
 def _pad_multiple(args: Namespace) -> int:
-    """The packed length is a multiple of this: the sequence-parallel split, and on a GPU good kernel shapes."""
+    """What the packed length is a multiple of: sequence parallelism splits it; GPUs like it."""
     split = args.tensor_model_parallel_size if args.sequence_parallel else 1
     if args.device == "cpu":
         return split
@@ -57,7 +58,7 @@ def _pad_multiple(args: Namespace) -> int:
 
 
 def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
-    """Pack the given samples. Padding at the end is a sequence of its own, so no token attends to it."""
+    """Pack the samples; padding at the end is a sequence that no token attends to."""
     group = cp_group()
     cp_size, cp_rank = group.size(), group.rank()
     tokens, positions, rows, targets, lengths = [], [], [], [], []

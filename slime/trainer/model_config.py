@@ -36,7 +36,7 @@ def train_dtype(args: Namespace) -> torch.dtype:
 
 
 def transformer_config(args: Namespace) -> TransformerConfig:
-    """Every argument that has the name of a TransformerConfig field goes through; the rest is derived here."""
+    """Arguments named like TransformerConfig fields go through; the rest is derived here."""
     names = {field.name for field in dataclasses.fields(TransformerConfig) if field.init}
     values: dict[str, Any] = {
         name: value for name, value in vars(args).items() if name in names and value is not None
@@ -51,8 +51,8 @@ def transformer_config(args: Namespace) -> TransformerConfig:
         activation_func=F.silu,
         add_bias_linear=False,
         use_cpu_initialization=args.device == "cpu",
-        # A micro-batch's loss is already its share of the global batch's loss, so gradients are summed
-        # over micro-batches and ranks and divided by nothing (see _finalize_gradients).
+        # A micro-batch's loss is already its share of the global batch's loss, so gradients are
+        # summed over micro-batches and ranks and divided by nothing (see _finalize_gradients).
         calculate_per_token_loss=True,
         finalize_model_grads_func=_finalize_gradients,
         # Packed micro-batches differ in length.

@@ -6,13 +6,13 @@ import re
 from argparse import Namespace
 from collections.abc import Callable
 
-import torch
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import (
     get_gpt_layer_local_spec,
     get_gpt_layer_with_transformer_engine_spec,
 )
+from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -20,7 +20,7 @@ from slime.hooks.loading import load_function
 from slime.trainer.model_config import has_transformer_engine, transformer_config
 from slime.trainer.packed_attention import PackedCoreAttention
 
-ModelProvider = Callable[..., torch.nn.Module]
+ModelProvider = Callable[..., MegatronModule]
 
 
 def get_model_provider_func(args: Namespace, role: str = "actor") -> ModelProvider:
@@ -73,8 +73,8 @@ def layer_spec(args: Namespace, config: TransformerConfig) -> ModuleSpec:
     return spec
 
 
-def build_model_chunks(args: Namespace, role: str = "actor") -> list[torch.nn.Module]:
-    """The chunks of this pipeline rank (one, or one per virtual stage), with frozen parameters marked."""
+def build_model_chunks(args: Namespace, role: str = "actor") -> list[MegatronModule]:
+    """The chunks of this pipeline rank, one per virtual stage, frozen parameters marked."""
     provide = get_model_provider_func(args, role)
     stages = parallel_state.get_virtual_pipeline_model_parallel_world_size()
     chunks = []
@@ -90,8 +90,8 @@ def build_model_chunks(args: Namespace, role: str = "actor") -> list[torch.nn.Mo
     return chunks
 
 
-def _freeze(args: Namespace, model: torch.nn.Module) -> None:
-    """``--only-train-params-name-list`` and ``--freeze-params-name-list`` hold regular expressions."""
+def _freeze(args: Namespace, model: MegatronModule) -> None:
+    """``--only-train-params-name-list``, ``--freeze-params-name-list``: regular expressions."""
     only, frozen = args.only_train_params_name_list, args.freeze_params_name_list
     for name, param in model.named_parameters():
         if only and not any(re.search(pattern, name) for pattern in only):

@@ -1,4 +1,4 @@
-"""Wrap the model for data parallelism; build its optimizer and learning-rate schedule; step safely."""
+"""Data-parallel wrapping, the optimizer and its learning-rate schedule, and a safe step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
-from megatron.core.transformer.module import Float16Module
+from megatron.core.transformer.module import Float16Module, MegatronModule
 
 from slime.trainer.model_config import train_dtype
 
@@ -21,7 +21,7 @@ class NonFiniteError(RuntimeError):
     """A loss or gradient is NaN or infinite. The weights have not been touched by this step."""
 
 
-def wrap_model(args: Namespace, chunks: list[torch.nn.Module]) -> list[torch.nn.Module]:
+def wrap_model(args: Namespace, chunks: list[MegatronModule]) -> list[DistributedDataParallel]:
     """Half precision and Megatron's DistributedDataParallel around each chunk."""
     config = chunks[0].config
     ddp = DistributedDataParallelConfig(
@@ -43,7 +43,7 @@ def wrap_model(args: Namespace, chunks: list[torch.nn.Module]) -> list[torch.nn.
 
 
 def build_optimizer(
-    args: Namespace, model: list[torch.nn.Module]
+    args: Namespace, model: list[DistributedDataParallel]
 ) -> tuple[MegatronOptimizer, OptimizerParamScheduler]:
     """Adam over the wrapped chunks and its schedule, counted in optimizer steps.
 
@@ -77,12 +77,14 @@ def build_optimizer(
 
 @torch.no_grad()
 def step(optimizer: Any) -> float:
-    """Clip, check and apply the gradients. Returns the gradient norm before clipping (over all ranks).
+    """Clip, check and apply the gradients. Returns the gradient norm before clipping (over all
+    ranks).
 
-    With fp16 an overflow is part of finding the loss scale: the step is skipped and the norm is infinite.
+    With fp16 an overflow is part of finding the loss scale: the step is skipped and the norm is
+        infinite.
 
-    Megatron's own ``step`` would scale all weights by NaN when one gradient is; here the norm is looked at
-    before anything is changed.
+    Megatron's own ``step`` would scale all weights by NaN when one gradient is; here the norm is
+    looked at before anything is changed.
 
     Raises:
         NonFiniteError: the norm is NaN or infinite (the same on every rank).

@@ -1,8 +1,8 @@
 """Core attention on torch's SDPA for packed (thd) micro-batches, with context parallelism.
 
-Sequences of one micro-batch lie end to end. A dense [T, T] mask would cost T^2; instead sequences of similar
-length are padded into small [n, heads, length, dim] batches, on which SDPA runs with `is_causal`. Padding is
-at the end of a row, where causality already hides it from every real token.
+Sequences of one micro-batch lie end to end. A dense [T, T] mask would cost T^2; instead sequences
+of similar length are padded into small [n, heads, length, dim] batches, on which SDPA runs with
+`is_causal`. Padding is at the end of a row, where causality already hides it from every real token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Bucket:
 
 
 def plan_buckets(lengths: list[int], device: torch.device) -> list[Bucket]:
-    """Group sequences so that padding at most doubles the tokens (halving lengths, longest first)."""
+    """Group sequences of similar lengths, so that padding at most doubles the tokens."""
     lens = torch.tensor(lengths)
     starts = lens.cumsum(0) - lens
     order = torch.argsort(lens, descending=True, stable=True)
@@ -50,15 +50,15 @@ def plan_buckets(lengths: list[int], device: torch.device) -> list[Bucket]:
 
 
 class _Scatter(torch.autograd.Function):
-    """out[index[i]] = x[i] in zeros of ``size`` rows; the indices are distinct, so backward is a gather."""
+    """out[index[i]] = x[i] in ``size`` rows of zeros; distinct indices: backward is a gather."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, size: int) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, index: Tensor, size: int) -> Tensor:
         ctx.save_for_backward(index)
         return x.new_zeros(size, *x.shape[1:]).index_copy_(0, index, x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return grad.index_select(0, ctx.saved_tensors[0]), None, None
 
 
@@ -66,13 +66,13 @@ class _Gather(torch.autograd.Function):
     """out[i] = x[index[i]] for distinct indices; backward is a scatter, not an accumulation."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
         ctx.size = x.size(0)
         return x.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
         return grad.new_zeros(ctx.size, *grad.shape[1:]).index_copy_(0, index, grad), None
 
@@ -83,7 +83,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 
 
 class PackedCoreAttention(MegatronModule):
-    """Causal self-attention for qkv_format "thd"; the interface of Megatron's core attention modules."""
+    """Causal self-attention of packed sequences; a Megatron core-attention module."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ def _buckets_of(params: PackedSeqParams, device: torch.device) -> list[Bucket]:
     buckets = getattr(params, "sdpa_buckets", None)
     if buckets is None:
         buckets = plan_buckets(_lengths_of(params), device)
-        params.sdpa_buckets = buckets  # type: ignore[attr-defined]
+        params.sdpa_buckets = buckets
     return buckets
 
 

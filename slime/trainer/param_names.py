@@ -1,7 +1,8 @@
-"""How the parameters of a Megatron layer correspond to those of a Hugging Face layer, once for both ways.
+"""How the parameters of a Megatron layer correspond to those of a Hugging Face layer, once for both
+ways.
 
-Megatron's local layers and TransformerEngine's name some parameters differently; ``canonical`` gives the local
-name, so a rule is written once.
+Megatron's local layers and TransformerEngine's name some parameters differently; ``canonical``
+gives the local name, so a rule is written once.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def find_rule(name: str, layer_rules: Mapping[str, Rule]) -> Rule:
 
 
 def with_layer_offset(name: str, offset: int) -> str:
-    """A chunk-local parameter name -> its name in the whole model (layers counted over all stages)."""
+    """A chunk-local parameter name -> its name in the whole model (layers over all stages)."""
     name = _WRAPPER.sub("", name)
     match = _LAYER.match(name)
     return name if match is None else f"decoder.layers.{int(match[1]) + offset}.{match[2]}"

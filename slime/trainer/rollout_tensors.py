@@ -47,8 +47,8 @@ def prepare(args: Namespace, rollout_data: RolloutBatch) -> RolloutBatch:
     """A tensorised copy of what the rollout side sent, checked, with ``sample_denoms`` added.
 
     Raises:
-        ValueError: lists of different lengths, a token id outside the vocabulary, a response of no tokens
-            or as long as its sample.
+        ValueError: lists of different lengths, a token id outside the vocabulary, a response of no
+            tokens or as long as its sample.
     """
     batch = dict(rollout_data)
     _check(args, batch)

@@ -1,8 +1,9 @@
-"""Layouts of fused and tensor-parallel parameters: merge, split, shard and gather. Pure tensor functions.
+"""Layouts of fused and tensor-parallel parameters: merge, split, shard and gather. Pure tensor
+functions.
 
-Megatron fuses q, k and v group by group ([q of group 0, k 0, v 0, q of group 1, ...]), so that a plain chunk
-along the first dimension is a rank's share. Gate and up are one matrix, of which a rank holds its share of gate
-followed by its share of up.
+Megatron fuses q, k and v group by group ([q of group 0, k 0, v 0, q of group 1, ...]), so that a
+plain chunk along the first dimension is a rank's share. Gate and up are one matrix, of which a rank
+holds its share of gate followed by its share of up.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from torch import Tensor
 
 
 def merge_qkv(q: Tensor, k: Tensor, v: Tensor, groups: int) -> Tensor:
-    """[heads * d, ...], [groups * d, ...] twice -> [(heads + 2 * groups) * d, ...], group by group."""
+    """[heads d, ...], [groups d, ...] twice -> [(heads + 2 groups) d, ...], group by group."""
     rest = q.shape[1:]
     parts = [x.reshape(groups, -1, *rest) for x in (q, k, v)]
     return torch.cat(parts, dim=1).reshape(-1, *rest)
@@ -27,7 +28,7 @@ def split_qkv(fused: Tensor, groups: int, heads: int) -> tuple[Tensor, Tensor, T
 
 
 def shard(full: Tensor, dim: int, rank: int, size: int, gated: bool = False) -> Tensor:
-    """Rank's share of a full parameter along ``dim``; ``gated``: of each half (gate, up) separately."""
+    """Rank's share of a full parameter along ``dim``; ``gated``: of gate and up separately."""
     if size == 1:
         return full
     if gated:

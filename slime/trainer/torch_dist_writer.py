@@ -1,8 +1,8 @@
 """Write torch_dist shards in this process.
 
-Megatron's writer starts a Manager process (which imports the entry script again) and forks a writer per file,
-and waits for them without a limit. Inside a Ray actor neither is welcome, and a synchronous save gains nothing
-by it; so the same bytes are written here, one file after the other.
+Megatron's writer starts a Manager process (which imports the entry script again) and forks a writer
+per file, and waits for them without a limit. Inside a Ray actor neither is welcome, and a
+synchronous save gains nothing by it; so the same bytes are written here, one file after the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class InProcessSaveStrategy(TorchDistSaveShardedStrategy):
     def async_save(
         self, sharded_state_dict: ShardedStateDict, checkpoint_dir: Path
     ) -> AsyncRequest:
-        # Where the writer puts its results; a queue of this process instead of a Manager's.
+        """Plan the save; the writer's results go to a queue of this process, not a Manager's."""
         filesystem_async._results_queue = queue.Queue()
         return super().async_save(sharded_state_dict, checkpoint_dir)
 
@@ -45,7 +45,7 @@ class InProcessSaveStrategy(TorchDistSaveShardedStrategy):
 def _write_buckets(
     transforms: list[Any], rank: int, buckets: list[Any], results: queue.Queue
 ) -> None:
-    """Write every bucket and report {index: write results}, or the exception of the first that failed."""
+    """Write every bucket; report {index: write results}, or the first exception."""
     written: dict[int, Any] = {}
     for index, bucket in enumerate(buckets):
         done: queue.Queue = queue.Queue()

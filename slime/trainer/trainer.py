@@ -18,11 +18,11 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 
 from slime.trainer import checkpoint
+from slime.trainer.advantages import compute_advantages_and_returns
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
 from slime.trainer.forward_backward import compute_log_probs, forward_backward
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 from slime.trainer.hf_weights import load_hf_weights
-from slime.trainer.loss import compute_advantages_and_returns
 from slime.trainer.model_provider import build_model_chunks
 from slime.trainer.optimizer import NonFiniteError, build_optimizer, step, wrap_model
 from slime.trainer.rollout_tensors import RolloutBatch, prepare
@@ -30,11 +30,13 @@ from slime.trainer.weight_snapshots import WeightSnapshots
 
 
 class Trainer:
-    """Model, optimizer and schedule of one rank. Make it after :func:`slime.trainer.initialize.init`.
+    """Model, optimizer and schedule of one rank. Make it after
+    :func:`slime.trainer.initialize.init`.
 
     Attributes:
         extra_state: what the loaded checkpoint held beside the model; empty for a fresh start.
-        weight_version: number of rollouts trained on; the version of the weights :meth:`hf_weight_buckets` gives.
+        weight_version: number of rollouts trained on; the version of the weights
+            :meth:`hf_weight_buckets` gives.
     """
 
     def __init__(self, args: Namespace) -> None:
@@ -109,11 +111,13 @@ class Trainer:
             rollout_data: this data-parallel rank's samples and schedule.
 
         Returns:
-            Metrics, equal on every rank: means over the steps; ``lr`` of the last step; ``tokens`` over all ranks;
+            Metrics, equal on every rank: means over the steps; ``lr`` of the last step; ``tokens``
+                over all ranks;
             ``seconds/*`` of this rank.
 
         Raises:
-            NonFiniteError: a loss or gradient is not finite; the weights keep their last finite state.
+            NonFiniteError: a loss or gradient is not finite; the weights keep their last finite
+                state.
             ValueError: the rollout data is inconsistent.
         """
         self._seconds = {}
@@ -136,8 +140,8 @@ class Trainer:
     def _add_log_probs(self, data: RolloutBatch) -> None:
         """Log-probs of the reference and of the policy before training, where anything needs them.
 
-        With one step per rollout the policy that trains IS the old policy, so its log-probs come for free
-        from the training forward pass.
+        With one step per rollout the policy that trains IS the old policy, so its log-probs come
+        for free from the training forward pass.
         """
         args = self.args
         if args.loss_type == "sft_loss":
@@ -171,7 +175,7 @@ class Trainer:
         return metrics
 
     def _update_reference(self, rollout_id: int) -> None:
-        """``--ref-update-interval``: the reference becomes the present policy every so many rollouts."""
+        """``--ref-update-interval``: every so many rollouts the present policy is the reference."""
         interval = self.args.ref_update_interval
         if interval and (rollout_id + 1) % interval == 0:
             self.snapshots.take("ref")
@@ -190,7 +194,8 @@ class Trainer:
         checkpoint.save(self.args, state, self.args.save, rollout_id, extra)
 
     def hf_weight_buckets(self, max_bytes: int) -> Iterator[list[NamedTensor]]:
-        """The weights as whole Hugging Face tensors on the CPU, on rank 0; empty lists on the others.
+        """The weights as whole Hugging Face tensors on the CPU, on rank 0; empty lists on the
+        others.
 
         The tensors may share memory with the model: use them before training goes on.
         """

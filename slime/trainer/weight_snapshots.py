@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from megatron.core.distributed import DistributedDataParallel
 
 
 class WeightSnapshots:
-    """Snapshots lie in host memory; using one puts it into the model and the present weights back after."""
+    """Snapshots in host memory; one can take the model's place for a while."""
 
-    def __init__(self, model: list[torch.nn.Module]) -> None:
+    def __init__(self, model: list[DistributedDataParallel]) -> None:
         self._model = model
         self._snapshots: dict[str, list[torch.Tensor]] = {}
 

@@ -1,4 +1,4 @@
-"""Who holds which token: every response token is held exactly once, by the rank that has its logit."""
+"""Every response token is held exactly once, by the rank that has its logit."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_the_clip_stops_the_gradient_on_its_side_only():
 
 
 def test_dual_clip_needs_a_bound_above_one():
-    with pytest.raises(ValueError, match="eps_clip_c=0.5"):
+    with pytest.raises(ValueError, match=r"eps_clip_c=0\.5"):
         compute_policy_loss(torch.zeros(1), torch.ones(1), 0.2, 0.2, 0.5)
 
 

@@ -19,7 +19,7 @@ Rollout = dict[str, Any]
 
 
 def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) -> Path:
-    """A random 2-layer model of a family with weights far from their initial scale, norms and biases too."""
+    """A random 2-layer model of a family, all weights far from their initial scale."""
     import transformers
 
     heads = {"head_dim": 32} if kind == "qwen3" else {}
@@ -51,7 +51,7 @@ def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) ->
 
 
 def make_args(hf_checkpoint: Path | str, **changes: Any) -> Namespace:
-    """Resolved arguments as slime.arguments would give them for this checkpoint, with ``changes``."""
+    """Resolved arguments as slime.arguments would give for this checkpoint, with ``changes``."""
     hf = json.loads((Path(hf_checkpoint) / "config.json").read_text())
     tp = changes.get("tensor_model_parallel_size", 1)
     values: dict[str, Any] = {
@@ -177,7 +177,7 @@ def make_rollout(seed: int, samples: int = 8, steps: int = 2, micro_batches: int
 
 
 def rank_share(rollout: Rollout, rank: int, size: int) -> Rollout:
-    """What data-parallel rank ``rank`` gets: every size-th sample of each step, one micro-batch per step."""
+    """Every size-th sample of each step, one micro-batch per step: a DP rank's share."""
     steps = len(rollout["num_microbatches"])
     per_step = len(rollout["tokens"]) // steps
     mine = [s * per_step + i for s in range(steps) for i in range(rank, per_step, size)]

@@ -173,9 +173,9 @@ def test_transformers_loads_the_export(kind, tied, hf_model, args_for, rollout_o
 
 
 def test_a_large_export_is_sharded_with_an_index(hf_model, args_for, tmp_path):
-    from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
-
     import transformers
+
+    from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 
     trainer, _ = _trainer(args_for(hf_model("qwen2", False)))
     out = tmp_path / "hf"

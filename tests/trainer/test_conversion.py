@@ -128,9 +128,9 @@ def test_a_tensor_is_read_from_its_shard_without_opening_the_others(tmp_path):
 def test_missing_shards_are_named(tmp_path):
     index = {"weight_map": {"a": "gone.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="gone.safetensors"):
+    with pytest.raises(CheckpointError, match=r"gone\.safetensors"):
         SafetensorReader(tmp_path)
-    with pytest.raises(CheckpointError, match="no \\*.safetensors"):
+    with pytest.raises(CheckpointError, match=r"no \*\.safetensors"):
         SafetensorReader(tmp_path / "nothing")
 
 

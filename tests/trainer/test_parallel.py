@@ -1,4 +1,4 @@
-"""Two ranks in every layout they allow, against plain Hugging Face training of the same rollouts."""
+"""Two ranks in every layout they allow, against plain Hugging Face training."""
 
 from __future__ import annotations
 

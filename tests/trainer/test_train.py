@@ -1,4 +1,4 @@
-"""Training steps: what they must not depend on, what they must refuse, what every algorithm computes."""
+"""Training steps: what they must not depend on, what they must refuse."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_micro_batching_changes_nothing(estimator, per_token, hf_model, args_for
         use_tis=True,
         use_opsm=True,
         entropy_coef=0.02,
-        adam_eps=1e-2,  # Adam divides by the gradient's size: without it, rounding of tiny ones shows
+        adam_eps=1e-2,  # else Adam magnifies the rounding of tiny gradients
         lr=1e-2,
     )
     rollout = rollout_of(3, steps=1)

@@ -2,8 +2,9 @@
 
     python train_ranks.py OUT_DIR CASES_JSON
 
-It imports everything once and forks, so that all cases of a test file pay for one start-up. For each case
-``OUT_DIR/<name>/`` gets metrics.json and an export (hf/) by rank 0, and rank<r>.json from every rank.
+It imports everything once and forks, so that all cases of a test file pay for one start-up. For
+each case ``OUT_DIR/<name>/`` gets metrics.json and an export (hf/) by rank 0, and rank<r>.json from
+every rank.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Case = dict[str, Any]
 
 
 def run_case(case: Case, out: Path) -> None:
-    """Train on ``case["rollouts"]`` rollouts, saving and resuming (from another case) where it says so."""
+    """Train as the case says, saving and resuming (from another case) where it says so."""
     args = make_args(case["hf"], world_size=WORLD, save=str(out / "checkpoint"), **case["args"])
     if "resume" in case:
         args.load = str(out.parent / case["resume"] / "checkpoint")

@@ -1,4 +1,4 @@
-"""Reading Hugging Face safetensors: an index of what lies where, and only the shards that are asked for."""
+"""Read Hugging Face safetensors: an index of what lies where, and only what is asked for."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from safetensors import safe_open
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is not what it should be; the message names the folder and everything wrong with it."""
+    """A checkpoint is not what it should be; the message names it and all that is wrong."""
 
 
 class SafetensorReader:
-    """Tensors by name from a folder of ``*.safetensors``. A file is opened when first needed, and mapped."""
+    """Tensors by name from ``*.safetensors``; a file is mapped when first needed."""
 
     def __init__(self, path: str | Path) -> None:
         """
         Raises:
-            CheckpointError: the folder holds no safetensors, or its index names files that are not there.
+            CheckpointError: the folder holds no safetensors, or its index names files that are not
+                there.
         """
         self.path = Path(path)
         self._open: dict[str, Any] = {}

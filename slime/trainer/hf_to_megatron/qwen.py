@@ -27,5 +27,6 @@ def qwen_hf_tensor(name: str, reader: SafetensorReader, config: Any) -> torch.Te
         return reader.get_tensor("model.embed_tokens.weight")
     parts = [reader.get_tensor(source) for source in rule.sources]
     if rule.merge == "qkv":
-        return merge_qkv(*parts, groups=config["num_key_value_heads"])
+        q, k, v = parts
+        return merge_qkv(q, k, v, config["num_key_value_heads"])
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -28,7 +28,8 @@ def convert_to_hf(
     quantization_config: dict[str, Any] | None = None,
     transform_ue8m0: bool = True,
 ) -> list[tuple[str, torch.Tensor]]:
-    """Hugging Face (name, tensor) pairs of one whole Megatron parameter, vocabulary padding removed.
+    """Hugging Face (name, tensor) pairs of one whole Megatron parameter, vocabulary padding
+    removed.
 
     Args:
         model_name: family: llama, qwen2, qwen3.
