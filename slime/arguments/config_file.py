@@ -17,12 +17,21 @@ _ENVIRONMENT = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One `key: value` of a file: its key with underscores, the group it stands in, and where."""
+    """One `key: value` of a file.
+
+    Attributes:
+        key: With underscores.
+        value: As YAML reads it; the text itself where it was filled in from the environment.
+        where: File and line.
+        group: The group it stands in.
+        interpolated: The value is a text, still to be read as the option's type.
+    """
 
     key: str
     value: Any
     where: str
     group: str | None = None
+    interpolated: bool = False
 
 
 def read_config(
@@ -95,8 +104,13 @@ class _Reader:
 
     def _add(self, entries: list[Entry], key: str, node: yaml.Node, group: str | None) -> None:
         before = len(self.problems)
+        written = node.value
         self._prepare(node)
-        if len(self.problems) == before:
+        if len(self.problems) > before:
+            return
+        if isinstance(node, yaml.ScalarNode) and node.value != written:
+            entries.append(Entry(key, node.value or None, self._where(node), group, True))
+        else:
             value = self.loader.construct_object(node, deep=True)
             entries.append(Entry(key, value, self._where(node), group))
 

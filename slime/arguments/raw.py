@@ -19,7 +19,7 @@ from slime.arguments.flag import Flag, WrongValueError, convert_text, convert_ya
 from slime.arguments.registry import GROUPS, all_flags, flags_by_key
 
 COMMAND_LINE = "command line"
-_NOT_IN_FILES = ("config", "print_config", "dry_run")
+NOT_IN_FILES = ("config", "print_config", "dry_run")
 
 
 @dataclass
@@ -150,11 +150,14 @@ def _options_of(entry: Entry, custom: Mapping[str, Action]) -> list[tuple[str, A
 
 def _set_flag(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[Problem]:
     flag, inverted = flags_by_key()[entry.key]
-    if dest in _NOT_IN_FILES:
+    if dest in NOT_IN_FILES:
         remedy = f"give {flag.name} on the command line"
         return [Problem(f"{entry.where} {entry.key}", value, "cannot stand in a file", remedy)]
     try:
-        converted = convert_yaml(flag, value)
+        if entry.interpolated and value is not None:
+            converted = convert_text(flag, [value])
+        else:
+            converted = convert_yaml(flag, value)
     except WrongValueError as error:
         raw.failed.add(flag.name)
         remedy = "put it in quotes" if flag.kind is str and isinstance(value, (bool, int)) else ""
@@ -190,7 +193,9 @@ def _set_passed(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[
     flag = f"--{target.prefix}-{option.replace('_', '-')}"
     own = next((f for f in all_flags() if f.name == flag), None)
     if own is not None:  # `sglang: {router_ip: ...}`: slime's own option of that name
-        return _set_flag(raw, Entry(own.key, value, entry.where), own.dest, value)
+        return _set_flag(raw, replace(entry, key=own.key), own.dest, value)
+    if entry.interpolated and value is not None:
+        value = passthrough.convert(target, option, [value])
     raw.set_passed(target, option, value, entry.where)
     return _as_list(passthrough.check(target, option, value, entry.where))
 

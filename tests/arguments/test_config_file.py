@@ -38,12 +38,13 @@ def test_a_name_of_a_group_may_be_an_option_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("seed: ${env:SEED}", 3),
-        ('seed: "${env:SEED}"', "3"),
-        ("seed: ${env:NONE:5}", 5),
+        ("seed: ${env:SEED}", "3"),
+        ("seed: ${env:NONE:5}", "5"),
         ("seed: ${env:NONE:}", None),
         ("seed: /data/${env:USER}/${env:SEED}", "/data/me/3"),
         ("seed: [1, '${env:USER}']", [1, "me"]),
+        ("seed:\n- ${env:SEED}", [3]),
+        ("seed:\n- '${env:SEED}'", ["3"]),
         ("seed: $HOME", "$HOME"),
         ("seed: ${SEED}", "${SEED}"),
     ],

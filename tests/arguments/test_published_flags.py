@@ -13,6 +13,7 @@ from slime.arguments.registry import all_flags
 
 LINES = (Path(__file__).parent / "published_flags.txt").read_text().splitlines()
 TYPES = {"str": str, "int": int, "float": float, "json.loads": json.loads}
+DEFAULTS, _ = read_raw([], environment={})
 # Flags of the published interface that switch an attribute off.
 TARGETS = {
     "--disable-compute-advantages-and-returns": "compute_advantages_and_returns",
@@ -62,15 +63,16 @@ def test_flag_is_as_published(line: str) -> None:
     name, options = published(line)
     oracle = argparse.ArgumentParser()
     oracle.add_argument(name, **options)
-    for words in ([], words_for(name, options)):
-        expected = vars(oracle.parse_args(words))
-        raw, problems = read_raw(words, environment={})
-        assert problems == []
+    words = words_for(name, options)
+    raw, problems = read_raw(words, environment={})
+    assert problems == []
+    for found, given in ((DEFAULTS, []), (raw, words)):
+        expected = vars(oracle.parse_args(given))
         (dest,) = expected
-        assert raw.values[dest] == expected[dest]
+        assert found.values[dest] == expected[dest]
         if not isinstance(expected[dest], int):  # a float's default may be written as 0 or 1
-            assert type(raw.values[dest]) is type(expected[dest])
-        assert raw.given(dest) == bool(words)
+            assert type(found.values[dest]) is type(expected[dest])
+        assert found.given(dest) == bool(given)
 
 
 def test_the_list_is_whole() -> None:

@@ -57,6 +57,31 @@ def test_values_of_a_file(tmp_path: Path, text: str, dest: str, value: object) -
 
 
 @pytest.mark.parametrize(
+    ("text", "dest", "value"),
+    [
+        ("seed: ${env:NUMBER}", "seed", 12),
+        ("seed: '${env:NUMBER}'", "seed", 12),
+        ("lr: ${env:NUMBER}", "lr", 12.0),
+        ("wandb_group: ${env:NUMBER}", "wandb_group", "12"),
+        ("wandb_group: run-${env:NUMBER}", "wandb_group", "run-12"),
+        ("colocate: ${env:YES}", "colocate", True),
+        ("rollout_stop: ${env:YES}", "rollout_stop", ["true"]),
+        ("eps_clip_high: ${env:NONE:}", "eps_clip_high", None),
+        ("train_env_vars: '${env:JSON}'", "train_env_vars", {"A": "b"}),
+        ("sglang: {x: '${env:NUMBER}'}", "sglang_server_args", {"x": 12}),
+    ],
+)
+def test_a_value_of_the_environment_gets_the_type_of_its_option(
+    tmp_path: Path, text: str, dest: str, value: object
+) -> None:
+    file = write(tmp_path / "a.yaml", text)
+    raw, problems = read("--config", file, NUMBER="12", YES="true", JSON='{"A": "b"}')
+    assert [problem for problem in problems if "no such option" not in problem.message] == []
+    assert raw.values[dest] == value
+    assert type(raw.values[dest]) is type(value)
+
+
+@pytest.mark.parametrize(
     ("text", "message", "remedy"),
     [
         ("rollout_batch_size: many", "expected an integer, got a text", ""),
