@@ -13,7 +13,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -147,19 +147,13 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.observability.train_metric_utils": "slime.trainer.metrics",
 }
 
-# Parents of published modules that are directories of this repository; every other parent is
-# synthetic.
-_REAL_PACKAGES = frozenset({"slime", "slime.rollout", "slime.agent"})
-
 
 def _parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
-_SYNTHETIC_PACKAGES = (
-    frozenset(parent for name in PUBLISHED for parent in _parents(name)) - _REAL_PACKAGES
-)
+_PACKAGES = frozenset(parent for name in PUBLISHED for parent in _parents(name)) - {"slime"}
 
 
 def _import_room(published: str, target: str) -> ModuleType:
@@ -226,18 +220,23 @@ class _GatheringLoader(Loader):
 
 
 class PublishedPathFinder(MetaPathFinder):
-    """Finds published modules and the synthetic packages above them; every other import is
-    untouched.
+    """Finds published modules and the packages above them; every other import is untouched.
+
+    A package above them is a room where this installation has it (`slime.rollout`), else synthetic.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a published module or synthetic package; None for any other name."""
-        is_package = fullname in _SYNTHETIC_PACKAGES
+        """The spec of a published module or of a package above one; None for any other name."""
         entry = PUBLISHED.get(fullname)
         if isinstance(entry, str):
             return ModuleSpec(fullname, _AliasLoader(entry), origin=entry)
+        is_package = fullname in _PACKAGES
+        if entry is None and is_package:
+            room = PathFinder.find_spec(fullname, path)
+            if room is not None and room.origin is not None:  # a folder without code has no origin
+                return room
         if entry is None and not is_package:
             return None
         return ModuleSpec(fullname, _GatheringLoader(entry or {}), is_package=is_package)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.metrics.rollout import sample_statistics
@@ -25,6 +25,7 @@ def test_statistics_of_nothing_are_left_out() -> None:
     assert values({"mean": Mean.of([]), "max": Max.of([]), "count": Sum(0)}) == {"count": 0.0}
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=1, max_size=12

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -70,6 +71,20 @@ def test_either_order_of_import_gives_one_module() -> None:
         ("slime.samples.sample", "slime.utils.types"),
     ]:
         subprocess.run([sys.executable, "-c", code.format(first, second)], check=True)
+
+
+def test_published_paths_need_no_room_above_them(tmp_path: Path) -> None:
+    """A build of the pure rooms alone has no slime.rollout; its published modules still import."""
+    root = Path(published_paths.__file__).parent
+    for name in ("__init__.py", "published_paths.py", "samples", "filters"):
+        (tmp_path / "slime").mkdir(exist_ok=True)
+        (tmp_path / "slime" / name).symlink_to(root / name)
+    (tmp_path / "slime" / "utils").mkdir()  # a folder without code is no package
+    code = (
+        "from slime.rollout.data_source import pop_first; import slime.rollout, slime.utils.types;"
+        "assert slime.rollout.__spec__.origin is None; assert slime.utils.types.Sample"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
 def test_unknown_names_fail_as_python_does() -> None:

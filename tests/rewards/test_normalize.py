@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.rewards.normalize import post_process_rewards
@@ -62,6 +62,7 @@ def test_which_estimators_normalise(changes: dict, expected: list[float]) -> Non
     assert post_process_rewards(make_args(**changes), make_samples([1, 3], [0, 0]))[1] == expected
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.floats(-5, 5)), min_size=1, max_size=30), st.booleans()
 )

@@ -126,10 +126,10 @@ def test_gpqa(response: str, label: str | int, metadata: dict | None, reward: fl
     [" " * 100_000, "Answer" + " " * 100_000, "\n" * 100_000, "B " * 50_000, "answer is " * 20_000],
 )
 def test_long_responses_take_linear_time(response: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     compute_gpqa_reward(response, "B")
     compute_score(response, "B")
     exact_match(response, "B")
     f1_score(response, "B")
     get_deepscaler_rule_based_reward(response, "B")
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 3.0

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.samples.alignment import NOT_RECORDED
@@ -129,6 +129,7 @@ def test_top_p_spans_of_tool_tokens_are_empty() -> None:
     sample.check_alignment()
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(0, 50), max_size=4), st.booleans()), min_size=1, max_size=6

@@ -1,7 +1,7 @@
 """Packing under a cap, against exhaustive search on small inputs."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.schedules.packing import expand_bins_by_splitting, first_fit_pack
@@ -32,6 +32,7 @@ def fewest_bins(lengths: list[int], cap: int) -> int:
     return best + sum(n > cap for n in lengths)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 60))
 def test_every_sequence_once_and_only_lone_giants_above_the_cap(
     lengths: list[int], cap: int
@@ -42,12 +43,14 @@ def test_every_sequence_once_and_only_lone_giants_above_the_cap(
         assert sum(lengths[i] for i in members) <= cap or len(members) == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=9), st.integers(5, 30))
 def test_bin_count_within_the_bound_of_first_fit_decreasing(lengths: list[int], cap: int) -> None:
     optimum = fewest_bins(lengths, cap)
     assert optimum <= len(first_fit_pack(lengths, cap)) <= 11 / 9 * optimum + 6 / 9
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 60))
 def test_bins_equal_a_plain_first_fit_scan(lengths: list[int], cap: int) -> None:
     """The max-tree changes the speed only."""
@@ -74,6 +77,7 @@ def test_impossible_numbers_are_refused(lengths: list[int], cap: int) -> None:
         first_fit_pack(lengths, cap)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(20, 60), st.data())
 def test_splitting_reaches_the_count_without_heavier_bins(
     lengths: list[int], cap: int, data: st.DataObject

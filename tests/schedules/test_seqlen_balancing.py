@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.schedules.seqlen_balancing import get_seqlen_balanced_partitions
@@ -21,6 +21,7 @@ def best_makespan(weights: list[int], k: int, equal_size: bool) -> int:
     return best
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5), st.lists(st.integers(0, 100), min_size=5, max_size=30), st.booleans())
 def test_partition_invariants(k: int, weights: list[int], equal_size: bool) -> None:
     if equal_size:
@@ -32,6 +33,7 @@ def test_partition_invariants(k: int, weights: list[int], equal_size: bool) -> N
         assert {len(part) for part in parts} == {len(weights) // k}
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=6, max_size=6), st.sampled_from([2, 3]), st.booleans())
 def test_close_to_the_optimum(weights: list[int], k: int, equal_size: bool) -> None:
     """Within 4/3 of the best makespan, also with parts of two or three (Michiels et al., 2007)."""
