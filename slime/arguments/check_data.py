@@ -90,8 +90,9 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
                 )
     template = args.load_debug_rollout_data
     if template is not None:
-        pattern = re.sub(r"\{rollout_id[^}]*\}", "*", template)
-        if pattern == template:
+        parts = re.split(r"\{rollout_id[^}]*\}", template)
+        pattern = "*".join(map(glob.escape, parts))
+        if len(parts) == 1:
             message = "does not contain {rollout_id}"
             yield Problem(
                 "--load-debug-rollout-data",
