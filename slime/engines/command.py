@@ -78,9 +78,11 @@ def max_total_tokens(args: Namespace, requests: int) -> int:
     return max(context + 1, min(requests * longest, _CPU_KV_BYTES // token_bytes))
 
 
-def engine_environment(args: Namespace, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Environment of an engine: `inherited` plus threads and, on a CPU, what makes SGLang take its
-    CPU path."""
+def engine_environment(
+    args: Namespace, inherited: Mapping[str, str], scratch: Path
+) -> dict[str, str]:
+    """Environment of an engine: `inherited`, and on a CPU threads and what makes SGLang take its
+    CPU path. `scratch` is a folder of this engine alone."""
     environment = dict(inherited)
     if args.device == "cpu":
         # The first entry lets SGLang's processes find our plug-in's entry point; the others are
@@ -90,8 +92,11 @@ def engine_environment(args: Namespace, inherited: Mapping[str, str]) -> dict[st
             "OMP_NUM_THREADS": str(args.engine_threads),
             "SGLANG_USE_CPU_ENGINE": "1",
             "PYTHONPATH": ":".join(dict.fromkeys(search_path)),
+            # Over TCP, torch's store of the ranks would listen on every interface of the machine.
+            "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE": f"file://{scratch}/ranks",
         }
     return environment | {
+        "TMPDIR": str(scratch),  # SGLang leaves its sockets' files there
         # A model is a local folder; without this a missing file would be looked for on the network.
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",

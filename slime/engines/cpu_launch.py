@@ -7,6 +7,7 @@ name `__mp_main__`, which is why the stand-ins are installed at module level and
 
 import os
 import sys
+import traceback
 
 from slime.engines import cpu_stubs
 
@@ -16,17 +17,25 @@ if __name__ in ("__main__", "__mp_main__"):
 
 
 def main(argv: list[str]) -> None:
-    """Serve until a signal ends the process."""
+    """Serve until a signal or an error ends the process."""
     from sglang.launch_server import run_server
     from sglang.srt.plugins import load_plugins
     from sglang.srt.server_args import prepare_server_args
     from sglang.srt.utils import kill_process_tree
 
     load_plugins()
+    code = 1
     try:
         run_server(prepare_server_args(argv))
+        code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
+        # A server that could not bind its port has threads that would keep the process for ever.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":

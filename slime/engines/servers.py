@@ -2,6 +2,7 @@
 together."""
 
 import os
+import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from slime.engines import command, ports
 from slime.engines.errors import EngineDied
 from slime.engines.process import ServerProcess
 
-_STARTUP_SECONDS = {"cpu": 300.0, "cuda": 1800.0}
+_STARTUP_SECONDS = {"cpu": 600.0, "cuda": 1800.0}
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 2.0
 _PORT_ATTEMPTS = 4
@@ -41,6 +42,7 @@ class RolloutServers:
         # Children die with the thread that started them, so that thread must live as long as this
         # object.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-spawner")
+        self._scratch = tempfile.TemporaryDirectory(prefix="slime-engines-")
         self._http = requests.Session()
         self._http.trust_env = False  # a proxy from the environment must not see loopback traffic
 
@@ -90,16 +92,18 @@ class RolloutServers:
         self._engines, self._router = [], None
         self._spawner.shutdown()
         self._http.close()
+        self._scratch.cleanup()
 
     def _all(self) -> list[ServerProcess]:
         return [*self._engines, *([self._router] if self._router else [])]
 
     def _start_engine(self, index: int, port: int) -> ServerProcess:
         self.engine_urls[index] = f"http://{command.LOOPBACK}:{port}"
+        scratch = Path(tempfile.mkdtemp(dir=self._scratch.name))
         return ServerProcess(
             f"engine {index}",
             command.engine_command(self.args, index, port),
-            command.engine_environment(self.args, os.environ),
+            command.engine_environment(self.args, os.environ, scratch),
             self._logs / f"engine_{index}.log",
             self._spawner,
         )
@@ -136,9 +140,9 @@ class RolloutServers:
         """Start again what could not bind its port; returns how many were."""
         restarted = 0
         for server in self._all():
-            if server.is_alive() or attempts + restarted >= _PORT_ATTEMPTS:
-                continue
-            if not ports.says_port_taken(server.log_tail(lines=200)):
+            # SGLang may stay alive after it failed to bind, so being alive proves nothing.
+            taken = ports.says_port_taken(server.log_tail(lines=200))
+            if not taken or attempts + restarted >= _PORT_ATTEMPTS:
                 continue
             server.kill(time.monotonic())
             server.log.rename(server.log.with_suffix(f".attempt{attempts + restarted}.log"))

@@ -105,7 +105,7 @@ async def _hook_and_grade(args: Namespace, generated: Sample | list[Sample]) -> 
 
 
 async def _grade(args: Namespace, generated: Sample | list[Sample]) -> Any:
-    """Rewards for what has none yet; with `--group-rm` the whole group gets them together, later."""
+    """Rewards for what has none yet; with `--group-rm` the group gets them later, together."""
     if args.group_rm:
         return generated
     if isinstance(generated, list):

@@ -48,9 +48,13 @@ def generate_rollout(
     if evaluation:
         results, _ = async_loop.run(eval_rollout(args, rollout_id))
         return RolloutFnEvalOutput(data=results)
-    output, unfinished = async_loop.run(
-        generate_rollout_async(args, rollout_id, data_source.get_samples)
-    )
+    return async_loop.run(_generate_and_put_back(args, rollout_id, data_source))
+
+
+async def _generate_and_put_back(
+    args: Namespace, rollout_id: int, data_source: Any
+) -> RolloutFnTrainOutput:
+    output, unfinished = await generate_rollout_async(args, rollout_id, data_source.get_samples)
     if unfinished:
         data_source.add_samples(unfinished)
     return output

@@ -2,6 +2,7 @@
 `flattened_bucket` format."""
 
 import base64
+import contextlib
 import io
 import pickle
 from collections.abc import Callable, Iterable, Sequence
@@ -52,32 +53,48 @@ class TensorWeightUpdater:
 
         Raises:
             WeightUpdateError: the buckets do not fit the model, or an engine refused or did not
-                answer. Engines then hold a mixture of old and new weights.
+                answer. Engines that hold a mixture of old and new weights then carry the version
+                `<version>-incomplete`, until an update succeeds.
         """
-        self._post_all("/begin_weight_update", {})
         sent: set[str] = set()
-        for bucket in buckets:
+        self._post_all("/begin_weight_update", {})
+        try:
+            for bucket in buckets:
+                self._send(bucket, sent)
             if self._expected is not None:
-                check_shapes(self._expected, ((name, tuple(t.shape)) for name, t in bucket))
-            sent.update(name for name, _ in bucket)
-            body = {
-                "serialized_named_tensors": [flattened_bucket(bucket)] * self._ranks,
-                "load_format": "flattened_bucket",
-                "flush_cache": True,
-            }
-            self._post_all("/update_weights_from_tensor", body)
-        if self._expected is not None:
-            check_complete(self._expected, sent)
+                check_complete(self._expected, sent)
+        except BaseException:
+            self._abandon(f"{version}-incomplete" if sent else None)
+            raise
         self._post_all("/end_weight_update", {})
-        body = {"new_version": str(version), "abort_all_requests": False}
-        self._post_all("/update_weight_version", body)
-        wrong = {
-            url: found
-            for url, found in zip(self._urls, self.versions(), strict=True)
-            if found != str(version)
-        }
+        self._set_version(str(version))
+        found = dict(zip(self._urls, self.versions(), strict=True))
+        wrong = {url: other for url, other in found.items() if other != str(version)}
         if wrong:
             raise WeightUpdateError(f"engines should have weight version {version}, but: {wrong}")
+
+    def _send(self, bucket: NamedTensors, sent: set[str]) -> None:
+        if self._expected is not None:
+            check_shapes(self._expected, ((name, tuple(t.shape)) for name, t in bucket))
+        sent.update(name for name, _ in bucket)
+        body = {
+            "serialized_named_tensors": [flattened_bucket(bucket)] * self._ranks,
+            "load_format": "flattened_bucket",
+            "flush_cache": True,
+        }
+        self._post_all("/update_weights_from_tensor", body)
+
+    def _set_version(self, version: str) -> None:
+        body = {"new_version": version, "abort_all_requests": False}
+        self._post_all("/update_weight_version", body)
+
+    def _abandon(self, version: str | None) -> None:
+        """Close the session of a failed update on the engines that still answer."""
+        with contextlib.suppress(WeightUpdateError):
+            self._post_all("/end_weight_update", {})
+        if version is not None:
+            with contextlib.suppress(WeightUpdateError):
+                self._set_version(version)
 
     def versions(self) -> list[str]:
         """The weight version of each engine, in the order of the addresses."""

@@ -1,4 +1,5 @@
-"""Real engines for tests: a tiny random Qwen3 with a character tokenizer, and servers started for it."""
+"""Real engines for tests: a tiny random Qwen3 with a character tokenizer, and servers started for
+it."""
 
 import contextlib
 import json
@@ -19,7 +20,8 @@ VOCABULARY = ["<|pad|>", "<|end|>", *string.ascii_lowercase, *string.digits, " "
 
 
 def make_model(seed: int, scale: float = 4.0) -> Qwen3ForCausalLM:
-    """A random model of 60k parameters; `scale` stretches its weights so that its choices are not uniform."""
+    """A random model of 60k parameters; `scale` stretches its weights so that its choices are not
+    uniform."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(VOCABULARY),
@@ -65,7 +67,7 @@ def make_args(model: Path, work: Path, *extra: str) -> Namespace:
         "hf-checkpoint": model,
         "prompt-data": prompts,
         "label-key": "label",
-        "rm-type": "f1",
+        "rm-type": "exact",
         "run-dir": work / "run",
         "rollout-batch-size": 4,
         "n-samples-per-prompt": 4,

@@ -9,7 +9,8 @@ HEADS, KV_HEADS, DIM = 6, 2, 8
 
 
 def cache_of(lengths, seed=0):
-    """A paged cache whose slots are shuffled, as after many evictions; slot 0 belongs to nobody and holds NaN."""
+    """A paged cache whose slots are shuffled, as after many evictions; slot 0 belongs to nobody and
+    holds NaN."""
     generator = torch.Generator().manual_seed(seed)
     slots = torch.randperm(sum(lengths), generator=generator) + 1
     keys = torch.randn(sum(lengths) + 1, KV_HEADS, DIM, generator=generator)
@@ -25,7 +26,8 @@ def cache_of(lengths, seed=0):
 
 
 def naive(query, keys, values, slots, position, scaling):
-    """Attention of one query vector [heads, dim] over the first `position + 1` tokens of a request."""
+    """Attention of one query vector [heads, dim] over the first `position + 1` tokens of a
+    request."""
     result = []
     for head in range(HEADS):
         kv = head // (HEADS // KV_HEADS)

@@ -1,5 +1,6 @@
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -72,7 +73,8 @@ def test_sizes_follow_the_run():
 def test_the_cache_holds_one_full_context_and_stays_within_its_memory():
     args = make_args(rollout_max_context_len=None)
     args.hf_architecture |= {"max_position_embeddings": 2**20}
-    # 2 (keys, values) x 2 layers x 2 heads x 32 x 4 bytes = 1 KiB a token; 64 full contexts would be 64 GiB.
+    # 2 (keys, values) x 2 layers x 2 heads x 32 x 4 bytes = 1 KiB a token; 64 full contexts would
+    # be 64 GiB.
     assert command.max_total_tokens(args, 64) == 2 * 1024**2
     args.hf_architecture |= {"num_hidden_layers": 2000}
     assert command.max_total_tokens(args, 64) == 2**20 + 1
@@ -89,7 +91,12 @@ def test_cuda_engine_is_the_stock_server_on_its_own_gpus():
 
 
 def test_what_the_user_passes_through_wins():
-    passed = {"max_total_tokens": 99, "sleep_on_idle": False, "log_level": "debug", "context_length": None}
+    passed = {
+        "max_total_tokens": 99,
+        "sleep_on_idle": False,
+        "log_level": "debug",
+        "context_length": None,
+    }
     args = make_args(sglang_server_args=passed, router_args={"policy": "cache_aware"})
     found = options(command.engine_command(args, 0, 1))
     assert found["--max-total-tokens"] == "99"
@@ -110,7 +117,8 @@ def test_router_notices_a_dead_engine_within_a_second():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_environment_keeps_what_is_inherited(device):
     inherited = {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9"}
-    found = command.engine_environment(make_args(device=device), inherited)
+    found = command.engine_environment(make_args(device=device), inherited, Path("/scratch/e0"))
+    assert found["TMPDIR"] == "/scratch/e0"
     assert found["SLIME_RUN_ID"] == "r1"
     assert found["OMP_NUM_THREADS"] == {"cpu": "3", "cuda": "9"}[device]
     assert inherited == {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9"}

@@ -1,4 +1,5 @@
-"""The plug-in in real SGLang classes, in processes of its own because SGLang needs the import stand-ins."""
+"""The plug-in in real SGLang classes, in processes of its own because SGLang needs the import
+stand-ins."""
 
 import os
 import subprocess
@@ -12,7 +13,7 @@ from tests.engines.test_command import make_args
 def run(tmp_path, code):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(code))
-    environment = command.engine_environment(make_args(engine_threads=1), os.environ)
+    environment = command.engine_environment(make_args(engine_threads=1), os.environ, tmp_path)
     result = subprocess.run(
         [sys.executable, script], env=environment, capture_output=True, text=True, timeout=200
     )

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import tempfile
 import time
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def test_everything_listens_on_the_loopback_interface_only(servers):
 
 
 def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
-    model_folder, tmp_path, monkeypatch
+    model_folder, tmp_path, tmp_path_factory, monkeypatch
 ):
     """Both the router's and the engine's port are taken between choice and bind."""
     first = []
@@ -64,7 +65,9 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
 
     ports_free = ports.free_ports
     monkeypatch.setattr(ports, "free_ports", free_ports)
-    shared_memory = set(os.listdir("/dev/shm"))
+    private = tmp_path_factory.mktemp("tmp")  # other programs of the machine write to /tmp
+    monkeypatch.setattr(tempfile, "tempdir", str(private))
+    left = set(os.listdir("/dev/shm")) | set(os.listdir(tempfile.gettempdir()))
     servers = RolloutServers(make_args(model_folder, tmp_path), tmp_path)
     servers.start(progress=print)
     try:
@@ -90,7 +93,7 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
             server.close()
     assert took < 6
     assert not [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-    assert set(os.listdir("/dev/shm")) <= shared_memory
+    assert set(os.listdir("/dev/shm")) | set(os.listdir(tempfile.gettempdir())) <= left
     servers.stop()  # a second stop does nothing
 
 

@@ -1,0 +1,136 @@
+"""The client against a real HTTP server that misbehaves."""
+
+import asyncio
+import time
+
+import pytest
+from aiohttp import web
+
+from slime.engines.errors import EngineDied
+from slime.engines.ports import free_ports
+from slime.rollout import http_client
+from slime.rollout.errors import RolloutError
+
+
+@pytest.fixture(autouse=True)
+def quick_pauses(monkeypatch):
+    monkeypatch.setattr(http_client, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(http_client, "_LONGEST_PAUSE_SECONDS", 0.04)
+    yield
+    http_client.set_liveness_check(None)
+
+
+def against(handler, call):
+    """Run `await call(url)` against a server with one handler; returns result and requests."""
+
+    async def body():
+        requests = []
+
+        async def handle(request):
+            requests.append((request, await request.read()))
+            return handler(len(requests))
+
+        app = web.Application()
+        app.router.add_route("*", "/x", handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            return await call(f"http://127.0.0.1:{port}/x"), requests
+        finally:
+            await http_client.close()
+            await runner.cleanup()
+
+    return asyncio.run(body())
+
+
+def test_post_sends_and_returns_json():
+    answer, requests = against(
+        lambda count: web.json_response({"n": count}),
+        lambda url: http_client.post(url, {"a": [1, 2]}, headers={"x-smg-routing-key": "s1"}),
+    )
+    assert answer == {"n": 1}
+    request, content = requests[0]
+    assert content == b'{"a":[1,2]}'
+    assert request.headers["x-smg-routing-key"] == "s1"
+    assert request.content_type == "application/json"
+
+
+def test_an_empty_answer_is_none_and_get_works():
+    assert against(lambda count: web.Response(), http_client.get)[0] is None
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_passing_failures_are_retried(status):
+    answer, requests = against(
+        lambda count: web.json_response("ok") if count == 4 else web.Response(status=status),
+        lambda url: http_client.post(url, {}),
+    )
+    assert answer == "ok"
+    assert len(requests) == 4
+
+
+def test_a_refusal_is_not_retried_and_its_reason_is_shown():
+    refused = []
+
+    async def call(url):
+        with pytest.raises(RolloutError, match="HTTP 400: prompt too long"):
+            await http_client.post(url, {})
+        refused.append(url)
+
+    _, requests = against(lambda count: web.Response(status=400, text="prompt too long"), call)
+    assert len(requests) == 1
+    assert refused
+
+
+def test_retries_are_bounded_in_number():
+    async def call(url):
+        with pytest.raises(RolloutError, match="failed 6 times .* HTTP 503"):
+            await http_client.post(url, {}, max_retries=5)
+
+    _, requests = against(lambda count: web.Response(status=503), call)
+    assert len(requests) == 6
+
+
+def test_retries_are_bounded_in_time(monkeypatch):
+    monkeypatch.setattr(http_client, "RETRY_SECONDS", 0.3)
+    (port,) = free_ports(1)  # nobody listens
+
+    async def body():
+        with pytest.raises(RolloutError, match="ClientConnectorError"):
+            await http_client.post(f"http://127.0.0.1:{port}/generate", {}, max_retries=10**6)
+        await http_client.close()
+
+    started = time.monotonic()
+    asyncio.run(body())
+    assert 0.1 < time.monotonic() - started < 3
+
+
+def test_a_dead_engine_ends_the_retries_at_once():
+    def check():
+        raise EngineDied("engine 0 was killed")
+
+    http_client.set_liveness_check(check)
+
+    async def call(url):
+        with pytest.raises(EngineDied, match="engine 0 was killed"):
+            await http_client.post(url, {})
+
+    _, requests = against(lambda count: web.Response(status=503), call)
+    assert len(requests) == 1
+
+
+def test_connections_are_kept_and_belong_to_their_loop():
+    seen = set()
+
+    async def call(url):
+        for _ in range(3):
+            await http_client.get(url)
+
+    for _ in range(2):  # two event loops, one after the other
+        _, requests = against(lambda count: web.json_response(1), call)
+        peers = {request.transport and request.remote for request, _ in requests}
+        seen |= peers
+        assert len({request.protocol for request, _ in requests}) == 1

@@ -1,0 +1,73 @@
+from argparse import Namespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slime.rollout.sampling import max_context_len, remaining_new_tokens, train_sampling_params
+from slime.samples.sample import Sample
+
+
+def sample(prompt_len, response_len=0):
+    return Sample(tokens=[1] * (prompt_len + response_len), response_length=response_len)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "max_new", "context", "expected"),
+    [
+        (10, 0, 5, 100, 5),
+        (10, 0, 5, 12, 2),  # the context ends first
+        (10, 0, 5, 10, 0),
+        (10, 0, 5, 9, 0),  # the prompt alone is too long
+        (10, 3, 5, 100, 2),  # continued: 3 of 5 are used up
+        (10, 5, 5, 100, 0),
+        (10, 3, 5, 14, 1),
+        (10, 0, None, 25, 15),  # only the context limits
+    ],
+)
+def test_remaining_new_tokens(prompt, response, max_new, context, expected):
+    assert remaining_new_tokens(sample(prompt, response), max_new, context) == expected
+
+
+@given(st.integers(1, 50), st.integers(0, 50), st.integers(1, 60), st.integers(1, 90))
+def test_a_response_in_pieces_is_as_long_as_one_in_one_go(prompt, pieces, max_new, context):
+    whole = remaining_new_tokens(sample(prompt), max_new, context)
+    done = min(pieces, whole)
+    assert done + remaining_new_tokens(sample(prompt, done), max_new, context) == whole
+
+
+def test_context_is_what_is_asked_for_and_at_most_what_the_model_has():
+    args = Namespace(
+        rollout_max_context_len=None,
+        eval_max_context_len=None,
+        hf_architecture={"max_position_embeddings": 256},
+    )
+    assert max_context_len(args) == 256
+    args.rollout_max_context_len, args.eval_max_context_len = 100, 1000
+    assert max_context_len(args) == 100
+    assert max_context_len(args, evaluation=True) == 256
+    args.eval_max_context_len = None
+    assert max_context_len(args, evaluation=True) == 100
+
+
+def test_sampling_params_carry_every_option():
+    args = Namespace(
+        rollout_temperature=0.5,
+        rollout_top_p=0.9,
+        rollout_top_k=7,
+        rollout_max_response_len=12,
+        rollout_stop=["\n"],
+        rollout_stop_token_ids=[1],
+        rollout_skip_special_tokens=True,
+    )
+    assert train_sampling_params(args) == {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 7,
+        "max_new_tokens": 12,
+        "stop": ["\n"],
+        "stop_token_ids": [1],
+        "skip_special_tokens": True,
+        "no_stop_trim": True,
+        "spaces_between_special_tokens": False,
+    }
