@@ -9,7 +9,6 @@ from slime.arguments import parse_args
 from slime.arguments.errors import ConfigError
 from slime.arguments.plan import build_plan, render
 from slime.arguments.print_config import render_config, render_resolved
-from slime.arguments.print_config import render_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,9 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.dry_run:
         print(render(build_plan(args)))
-        return 0
-    if args.print_config:
-        print(render_config(args), end="")
         return 0
     _write_configuration(args)
     from slime.cluster.run import run  # Ray is imported only when something will run
