@@ -1,4 +1,4 @@
-"""Actors with a name and a log file, and waiting for them so that a failure always names its cause."""
+"""Actors with a name and a log file, and waiting for them so that a failure names its cause."""
 
 import functools
 import os

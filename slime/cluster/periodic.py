@@ -9,7 +9,7 @@ def should_run_periodic_action(
 ) -> bool:
     """Whether the action is due after rollout ``rollout_id`` (counted from 0).
 
-    It is due after every ``interval`` rollouts, at the end of each epoch and after the last rollout.
+    It is due after every ``interval`` rollouts, at the end of each epoch and after the last one.
     With ``interval`` None it is never due.
     """
     if interval is None:

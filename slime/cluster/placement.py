@@ -53,7 +53,7 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
     With ``--colocate`` the roles share the same slots; with ``--debug-*-only`` one role has none.
 
     Raises:
-        TimeoutError: the cluster has not enough CPUs or GPUs; names what is asked and what is there.
+        TimeoutError: the cluster has too few CPUs or GPUs; says what is asked and what there is.
     """
     resource = "GPU" if args.device == "cuda" else "CPU"
     train = 0 if args.debug_rollout_only else args.world_size

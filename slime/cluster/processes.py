@@ -1,7 +1,7 @@
 """The processes of one run, found in /proc by the run id they inherited.
 
-Every process of a run carries ``SLIME_RUN_ID`` in its environment, so what is left of a run is found without
-guessing by name. A process that cleared its environment is still found through its parent.
+Every process of a run carries ``SLIME_RUN_ID`` in its environment, so what is left of a run is
+found without guessing by name. One that cleared its environment is found through its parent.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class RunProcesses:
         return sum(_pss_bytes(pid) for pid in pids)
 
     def end_all(self, grace: float = 2.0) -> int:
-        """SIGTERM, then after ``grace`` seconds SIGKILL, to all of them; returns how many there were."""
+        """SIGTERM, after ``grace`` seconds SIGKILL, to all of them; returns how many there were."""
         first = self.refresh()
         ended = {process.pid for process in first}
         _signal(first, signal.SIGTERM)

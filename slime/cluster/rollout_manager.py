@@ -1,4 +1,4 @@
-"""The actor that owns the rollout side: prompts, engines, the rollout function, batches for training."""
+"""The actor that owns the rollout side: prompts, engines, the rollout function, train batches."""
 
 import functools
 import os
@@ -42,7 +42,7 @@ class RolloutManager:
 
     @logged
     def start(self) -> list[str]:
-        """Start router and engines (none in ``--debug-train-only``); returns the engines' addresses."""
+        """Start router and engines (none in ``--debug-train-only``); returns their addresses."""
         args = self.args
         self.data_source = load_function(args.data_source_path)(args)
         self.generate_rollout = load_function(args.rollout_function_path)
@@ -72,7 +72,7 @@ class RolloutManager:
         """
         started = time.monotonic()
         groups, metrics = self._groups(rollout_id)
-        if hasattr(self.data_source, "commit"):  # a user's own source has only the published methods
+        if hasattr(self.data_source, "commit"):  # published sources need not have it
             self.data_source.commit(rollout_id)
         samples = flatten(groups)
         if self.args.rollout_data_postprocess_path:

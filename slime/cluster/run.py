@@ -35,6 +35,7 @@ def run(args: Namespace) -> int:
 def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
     report.stage("starting Ray")
     start_ray(args, supervisor.scratch)
+    supervisor.take_signals()
     supervisor.before_end(stop_ray)
     slots = create_placement_groups(args)
     manager = create_rollout_manager(args, slots["rollout"])

@@ -1,4 +1,4 @@
-"""Keeps a run's promise to leave nothing behind: no process, no shared memory, no scratch folder."""
+"""Keeps the promise to leave nothing behind: no process, no shared memory, no scratch folder."""
 
 import os
 import shutil
@@ -14,9 +14,10 @@ from typing import Self
 
 from slime.cluster.processes import RUN_ID_VARIABLE, RunProcesses
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAMPLE_SECONDS = 2.0
-# Without this, setproctitle writes the title of Ray's and SGLang's processes over their environment,
-# and with it over the run id.
+# Without this, setproctitle writes the titles of Ray's and SGLang's processes over their
+# environment, and with it over the run id.
 _KEEP_ENVIRON = {"SPT_NOENV": "1"}
 
 
@@ -43,10 +44,8 @@ class Supervisor:
         self._before_end: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
-        self._previous = {
-            number: signal.signal(number, self._on_signal)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
+        self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.take_signals()
         self._environ = os.environ.copy()
         os.environ.update({RUN_ID_VARIABLE: self.run_id, **_KEEP_ENVIRON})
         self.scratch = tempfile.mkdtemp(prefix="slime-", dir="/tmp")
@@ -62,6 +61,11 @@ class Supervisor:
         self._sampler = threading.Thread(target=self._sample, daemon=True, name="memory-sampler")
         self._sampler.start()
         return self
+
+    def take_signals(self) -> None:
+        """Turn signals into `Interrupted`; again after something replaced the handlers (Ray does)."""
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
 
     def before_end(self, action: Callable[[], None]) -> None:
         """Register a polite stop, run first when the run ends well; skipped when it fails."""

@@ -1,4 +1,4 @@
-"""Ends what a run left behind when its driver died without cleaning up (``kill -9``, out of memory).
+"""Ends what a run left behind when its driver died without cleaning up (``kill -9``).
 
     python -m slime.cluster.watchdog RUN_ID SCRATCH_DIR < pipe held open by the driver
 
@@ -14,6 +14,7 @@ from slime.cluster.processes import RunProcesses
 
 
 def main(run_id: str, scratch: str) -> None:
+    """Wait for the driver's end, then clean up after it unless it said ``done``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     if sys.stdin.read().strip() == "done":

@@ -16,6 +16,14 @@ from megatron.core.transformer.module import Float16Module, MegatronModule
 
 from slime.trainer.model_config import train_dtype
 
+# The names that options give to the dtypes of gradients, main weights and Adam's moments.
+_DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.uint8,  # Megatron keeps 8-bit moments as bytes with a scale
+}
+
 
 class NonFiniteError(RuntimeError):
     """A loss or gradient is NaN or infinite. The weights have not been touched by this step."""
@@ -51,6 +59,7 @@ def build_optimizer(
     """
     names = {field.name for field in dataclasses.fields(OptimizerConfig) if field.init}
     values = {k: v for k, v in vars(args).items() if k in names and v is not None}
+    values |= {k: _DTYPES[v] for k, v in values.items() if k.endswith("_dtype") and v in _DTYPES}
     values.update(optimizer="adam", params_dtype=train_dtype(args))
     optimizer = get_megatron_optimizer(OptimizerConfig(**values), model)
     if args.fp16:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,22 +78,23 @@ class Job:
         assert len(matches) == 1, (text, self.processes())
         return matches[0]
 
+    def files(self) -> set[Path]:
+        """Shared-memory files and scratch folders that the job's processes use now."""
+        used: set[Path] = set()
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                used |= {Path(path) for path in re.findall(r"/dev/shm/\S+$", maps, re.MULTILINE)}
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                used |= {Path(path) for path in re.findall(r"/tmp/slime-\w+", command)}
+        return {path for path in used if path.exists()}
+
     def end(self) -> None:
         """Kill whatever is left."""
         self.process.kill()
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def shared_memory() -> set[str]:
-    """Names in /dev/shm."""
-    return set(os.listdir("/dev/shm"))
-
-
-def temporary_folders() -> set[str]:
-    """Scratch folders of runs."""
-    return {name for name in os.listdir("/tmp") if name.startswith("slime-")}
 
 
 @pytest.fixture

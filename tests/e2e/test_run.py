@@ -1,4 +1,4 @@
-"""The real loop on the real parts: Ray, router, SGLang, Megatron, weight updates, checkpoint, export."""
+"""The real loop on the real parts: Ray, router, SGLang, Megatron, checkpoint and export."""
 
 from collections.abc import Callable
 from pathlib import Path
