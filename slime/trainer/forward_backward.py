@@ -15,6 +15,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from slime.trainer.loss import log_probs_function, loss_function
 from slime.trainer.metrics import from_last_stage, reduce_train_step_metrics
 from slime.trainer.micro_batch import MicroBatch, iterators, micro_batches_of_step
+from slime.trainer.response_logits import forward
 from slime.trainer.rollout_tensors import RolloutBatch
 
 OutputFunction = Callable[..., Any]
@@ -33,12 +34,7 @@ def _run(
         iterator: Iterator[MicroBatch], chunk: DistributedDataParallel
     ) -> tuple[Any, OutputFunction]:
         micro_batch = next(iterator)
-        output = chunk(
-            input_ids=micro_batch.tokens,
-            position_ids=micro_batch.position_ids,
-            attention_mask=None,
-            packed_seq_params=micro_batch.packed_seq_params,
-        )
+        output = forward(args, chunk, micro_batch)
         return output, partial(output_function, args, micro_batch)
 
     return get_forward_backward_func()(

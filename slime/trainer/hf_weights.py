@@ -14,6 +14,7 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 
 from slime.trainer.hf_to_megatron.common import CheckpointError, SafetensorReader
 from slime.trainer.hf_to_megatron.qwen import qwen_hf_tensor
+from slime.trainer.model_provider import unwrap
 from slime.trainer.param_names import EMBEDDING, OUTPUT_LAYER, canonical, with_layer_offset
 from slime.trainer.tensor_layout import pad_rows, shard
 
@@ -70,10 +71,8 @@ def named_global_parameters(
 ) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """(name in the whole model, parameter) of every chunk of this pipeline rank."""
     for chunk in model:
-        inner: Any = chunk
-        while hasattr(inner, "module"):
-            inner = inner.module
-        offset = get_transformer_layer_offset(chunk.config, getattr(inner, "vp_stage", None))
+        vp_stage = getattr(unwrap(chunk), "vp_stage", None)
+        offset = get_transformer_layer_offset(chunk.config, vp_stage)
         for name, param in chunk.named_parameters():
             yield with_layer_offset(name, offset), param
 

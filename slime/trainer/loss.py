@@ -27,7 +27,6 @@ from slime.trainer.cp_utils import (
     slice_log_prob_with_cp,
 )
 from slime.trainer.micro_batch import MicroBatch
-from slime.trainer.packed_attention import gather_rows
 
 Metrics = dict[str, torch.Tensor]
 Reducer = Callable[[torch.Tensor], torch.Tensor]
@@ -43,10 +42,10 @@ def response_log_probs(
     """Log-probs [n] (and entropies [n]) of the response tokens, at the rollout temperature.
 
     Args:
-        logits: [1, t, v / tp] of the packed micro-batch.
+        logits: [1, n, v / tp] at the positions that predict them.
     """
     return calculate_log_probs_and_entropy(
-        gather_rows(logits.squeeze(0), micro_batch.logit_rows),
+        logits[0],
         micro_batch.targets,
         parallel_state.get_tensor_model_parallel_group(),
         with_entropy=entropy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Callable
+from typing import Any
 
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
@@ -98,3 +99,10 @@ def _freeze(args: Namespace, model: MegatronModule) -> None:
             param.requires_grad_(False)
         if frozen and any(re.search(pattern, name) for pattern in frozen):
             param.requires_grad_(False)
+
+
+def unwrap(chunk: Any) -> Any:
+    """The model inside data-parallel and half-precision wrappers."""
+    while hasattr(chunk, "module"):
+        chunk = chunk.module
+    return chunk

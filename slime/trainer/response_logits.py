@@ -1,0 +1,51 @@
+"""Run a model chunk on a micro-batch, with logits at the response positions only.
+
+The output layer of a small model is a large part of its work, and its logits most of its memory;
+prompt tokens need neither. The rows are chosen before the output layer, except under sequence
+parallelism, where that layer itself gathers the sequence.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+from megatron.core.distributed import DistributedDataParallel
+
+from slime.trainer.micro_batch import MicroBatch
+from slime.trainer.model_provider import unwrap
+from slime.trainer.packed_attention import gather_rows
+
+
+def forward(
+    args: Namespace, chunk: DistributedDataParallel, micro_batch: MicroBatch
+) -> torch.Tensor:
+    """The chunk's output: hidden states, or on the last stage logits [1, n, v / tp].
+
+    n is the number of response tokens held here; all tokens with a custom loss, which may want any.
+    """
+    model = unwrap(chunk)
+    rows = micro_batch.logit_rows
+    wanted = getattr(model, "post_process", False) and args.loss_type != "custom_loss"
+    if not wanted or args.sequence_parallel:
+        output = _run(chunk, micro_batch)
+        return gather_rows(output[0], rows)[None] if wanted else output
+
+    def select(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+        return gather_rows(inputs[0], rows), *inputs[1:]
+
+    hook = model.output_layer.register_forward_pre_hook(select)
+    try:
+        return _run(chunk, micro_batch)
+    finally:
+        hook.remove()
+
+
+def _run(chunk: DistributedDataParallel, micro_batch: MicroBatch) -> torch.Tensor:
+    return chunk(
+        input_ids=micro_batch.tokens,
+        position_ids=micro_batch.position_ids,
+        attention_mask=None,
+        packed_seq_params=micro_batch.packed_seq_params,
+    )
