@@ -49,12 +49,6 @@ _BARE_GRADERS: dict[str, Grader] = GRADERS | {
     ),
 }
 
-RM_TYPES: tuple[str, ...] = (
-    *GRADERS,
-    *(BOXED + name for name in GRADERS),
-    "remote_rm",
-)
-
 
 async def async_rm(args: Any, sample: Sample, **kwargs: Any) -> Any:
     """The reward of one sample: a number, or a dict (`dapo`, custom graders).

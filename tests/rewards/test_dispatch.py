@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from slime.arguments import reward
 from slime.arguments.errors import ConfigError
 from slime.rewards import remote
-from slime.rewards.dispatch import RM_TYPES, async_rm, batched_async_rm, find_grader
+from slime.rewards.dispatch import GRADERS, async_rm, batched_async_rm, find_grader
 from slime.samples.sample import Sample
 
 
@@ -52,10 +53,11 @@ def test_dapo_returns_a_dict_also_boxed() -> None:
     assert grade(make_args("boxed_dapo"), Sample(response="\\boxed{5}", label="5")) == expected
 
 
-def test_every_listed_type_exists() -> None:
-    assert "boxed_math" in RM_TYPES and "remote_rm" in RM_TYPES
-    for rm_type in set(RM_TYPES) - {"remote_rm"}:
+def test_the_option_lists_exactly_these_graders() -> None:
+    assert set(reward.GRADERS) == {*GRADERS, "remote_rm"}
+    for rm_type in GRADERS:
         find_grader(rm_type)("", "x", {})
+        find_grader(f"boxed_{rm_type}")("", "x", {})
 
 
 @pytest.mark.parametrize(
