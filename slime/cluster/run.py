@@ -1,5 +1,6 @@
 """Runs the whole job: Ray, engines and train ranks up, the loop, everything down again."""
 
+import contextlib
 import signal
 from argparse import Namespace
 
@@ -11,8 +12,6 @@ from slime.cluster.roles import create_rollout_manager, create_training_models, 
 from slime.cluster.supervisor import Interrupted, Supervisor
 from slime.cluster.train_actor import TrainGroup
 from slime.tracking.report import RunReport
-
-_POLITE_SECONDS = 5.0
 
 
 def run(args: Namespace) -> int:
@@ -36,7 +35,7 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
     report.stage("starting Ray")
     start_ray(args, supervisor.scratch)
     supervisor.take_signals()
-    supervisor.before_end(stop_ray)
+    supervisor.before_end(stop_ray, even_if_failed=True)
     slots = create_placement_groups(args)
     manager = create_rollout_manager(args, slots["rollout"])
     supervisor.before_end(lambda: _stop_engines(manager))
@@ -79,10 +78,8 @@ def _make_loop(
 
 
 def _stop_engines(manager: Child) -> None:
-    try:
-        gather([manager.call("stop")], timeout=_POLITE_SECONDS)
-    except (RunFailed, TimeoutError):
-        pass  # the supervisor ends what is left
+    with contextlib.suppress(RunFailed):  # the supervisor ends what is left
+        gather([manager.call("stop")])
 
 
 def _starting(args: Namespace) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from types import FrameType
@@ -16,6 +17,7 @@ from slime.cluster.processes import RUN_ID_VARIABLE, RunProcesses
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAMPLE_SECONDS = 2.0
+_POLITE_SECONDS = 5.0
 # Without this, setproctitle writes the titles of Ray's and SGLang's processes over their
 # environment, and with it over the run id.
 _KEEP_ENVIRON = {"SPT_NOENV": "1"}
@@ -41,7 +43,7 @@ class Supervisor:
         self.scratch = ""
         self.peak_memory_bytes = 0
         self._stop_sampling = threading.Event()
-        self._before_end: list[Callable[[], None]] = []
+        self._before_end: list[tuple[Callable[[], None], bool]] = []
 
     def __enter__(self) -> Self:
         self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -63,24 +65,29 @@ class Supervisor:
         return self
 
     def take_signals(self) -> None:
-        """Turn signals into `Interrupted`; again after something replaced the handlers (Ray does)."""
+        """Turn signals into `Interrupted`; to be called again after Ray replaced the handlers."""
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
-    def before_end(self, action: Callable[[], None]) -> None:
-        """Register a polite stop, run first when the run ends well; skipped when it fails."""
-        self._before_end.append(action)
+    def before_end(self, action: Callable[[], None], *, even_if_failed: bool = False) -> None:
+        """Register a polite stop, run before the rest is ended; the last registered runs first.
+
+        Each has a few seconds. When the run failed only those ``even_if_failed`` are run.
+        """
+        self._before_end.append((action, even_if_failed))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number in self._previous:  # a second Ctrl-C must not interrupt the cleaning up
             signal.signal(number, signal.SIG_IGN)
         self._stop_sampling.set()
-        if kind is None:
-            for action in reversed(self._before_end):
-                action()
+        for action, even_if_failed in reversed(self._before_end):
+            if kind is None or even_if_failed:
+                thread = threading.Thread(target=action, daemon=True)
+                thread.start()
+                thread.join(_POLITE_SECONDS)
         self._sampler.join()
         self._processes.end_all()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        _remove(self.scratch)
         self._watchdog.communicate("done")
         os.environ.clear()
         os.environ.update(self._environ)
@@ -93,3 +100,12 @@ class Supervisor:
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         raise Interrupted(number)
+
+
+def _remove(folder: str) -> None:
+    """Remove ``folder``; a thread of this process (Ray's) may still be writing into it."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            return
+        time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: one JSON object per line, appended and flushed, readable while the run goes on."""
+"""``metrics.jsonl``: one JSON object per line, flushed, readable while the run goes on."""
 
 import json
 import math
@@ -15,7 +15,7 @@ class MetricsFile:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
-        """Append ``{"kind", "step", **metrics}``. NaN and infinity become strings: JSON has none."""
+        """Append ``{"kind", "step", **metrics}``. JSON has no NaN: it becomes a string."""
         record = {"kind": kind, "step": step, **{key: _plain(v) for key, v in metrics.items()}}
         self._file.write(json.dumps(record) + "\n")
         self._file.flush()

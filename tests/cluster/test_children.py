@@ -1,4 +1,4 @@
-"""A failing actor is named, with its cause and the end of its log; its siblings are not waited for."""
+"""A failing actor is named, with cause and log; its siblings are not waited for."""
 
 import os
 import signal
