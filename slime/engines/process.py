@@ -1,5 +1,6 @@
 """One server process: started with its output in a log file, watched, and ended by pid."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -99,15 +100,18 @@ class ServerProcess:
             self._process.wait()
         patience = time.monotonic() + _ORPHAN_SECONDS
         while self._group_lives() and time.monotonic() < patience:
-            time.sleep(0.02)
+            time.sleep(0.05)
         if self._group_lives():
-            os.killpg(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         for path in self._shared_memory:
             Path(path.removesuffix(" (deleted)")).unlink(missing_ok=True)
 
     def _group_lives(self) -> bool:
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        """Whether a process of the group is left that is no zombie: nobody may reap orphans."""
+        for process in psutil.process_iter(["status"]):
+            with contextlib.suppress(ProcessLookupError):
+                is_member = os.getpgid(process.pid) == self.pid
+                if is_member and process.info["status"] != psutil.STATUS_ZOMBIE:
+                    return True
+        return False
