@@ -10,6 +10,7 @@ def slime_library(name, srcs, purity, deps = [], data = [], visibility = None, t
         deps = deps,
         purity = purity,
         room = "//%s:%s" % (native.package_name(), name),
+        tags = tags,
     )
     py_library(
         name = name,
