@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Job
+from tests.e2e.job import Job
 
 
 def assert_nothing_left(job: Job, files: set[Path]) -> None:

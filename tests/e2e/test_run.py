@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.e2e.conftest import Job
+from tests.e2e.job import Job
 
 SHORT = ("--num-rollout=2", "--eval-interval=2")
 

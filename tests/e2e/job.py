@@ -1,0 +1,89 @@
+"""One started run of the entry point, seen from outside."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Job:
+    """One started run of the entry point."""
+
+    run_dir: Path
+    marker: str
+    process: subprocess.Popen
+    output: list[str] = field(default_factory=list)
+
+    def wait_for_line(self, text: str, seconds: float = 150) -> str:
+        """Read output until a line has ``text``."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            line = self.process.stdout.readline()
+            self.output.append(line)
+            if text in line:
+                return line
+            if not line and self.process.poll() is not None:
+                break
+        raise AssertionError(f"{text!r} did not appear in:\n{''.join(self.output)}")
+
+    def wait(self, seconds: float = 200) -> int:
+        """The exit code; the job is killed and the test fails if it hangs."""
+        try:
+            rest, _ = self.process.communicate(timeout=seconds)
+            self.output.append(rest)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"hangs after:\n{self.text}") from None
+        return self.process.returncode
+
+    @property
+    def text(self) -> str:
+        """All that it printed so far."""
+        return "".join(self.output)
+
+    def metrics(self, kind: str) -> list[dict[str, Any]]:
+        """Records of metrics.jsonl."""
+        lines = (self.run_dir / "metrics.jsonl").read_text().splitlines()
+        return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+    def processes(self) -> dict[int, str]:
+        """Living processes that the job started: pid -> command line."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                pid = int(entry.name)
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                if command and self.marker.encode() in (entry / "environ").read_bytes():
+                    found[pid] = command
+        return found
+
+    def pid_of(self, text: str) -> int:
+        """The one process whose command line has ``text``."""
+        matches = [pid for pid, command in self.processes().items() if text in command]
+        assert len(matches) == 1, (text, self.processes())
+        return matches[0]
+
+    def files(self) -> set[Path]:
+        """Shared-memory files and scratch folders that the job's processes use now."""
+        used: set[Path] = set()
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                used |= {Path(path) for path in re.findall(r"/dev/shm/\S+$", maps, re.MULTILINE)}
+                command = Path(f"/proc/{pid}/cmdline").read_text()
+                used |= {Path(path) for path in re.findall(r"/tmp/slime-\w+", command)}
+        return {path for path in used if path.exists()}
+
+    def end(self) -> None:
+        """Kill whatever is left."""
+        self.process.kill()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
