@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
-_PLUGINS = Path(__file__).parent / "sglang_plugins"
+_SOURCE_ROOT = Path(__file__).parents[2]
+_PLUGINS = Path(__file__).parent / "sglang_plugins"  # lets SGLang find our plug-in's entry point
 _MAX_CPU_REQUESTS = 256  # concurrent requests beyond which a CPU only adds latency
 _CPU_KV_BYTES = 2 * 1024**3
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -78,28 +79,33 @@ def max_total_tokens(args: Namespace, requests: int) -> int:
     return max(context + 1, min(requests * longest, _CPU_KV_BYTES // token_bytes))
 
 
+def server_environment(inherited: Mapping[str, str], *first: Path) -> dict[str, str]:
+    """`inherited`, with this package (after the folders `first`) importable from any folder."""
+    path = [*map(str, first), str(_SOURCE_ROOT), *inherited.get("PYTHONPATH", "").split(":")]
+    entries = dict.fromkeys(entry for entry in path if entry)
+    return {**inherited, "PYTHONPATH": ":".join(entries), "PYTHONUNBUFFERED": "1"}
+
+
 def engine_environment(
     args: Namespace, inherited: Mapping[str, str], scratch: Path
 ) -> dict[str, str]:
-    """Environment of an engine: `inherited`, and on a CPU threads and what makes SGLang take its
-    CPU path. `scratch` is a folder of this engine alone."""
-    environment = dict(inherited)
+    """Environment of an engine: on a CPU also threads and what makes SGLang take its CPU path.
+
+    `scratch` is a folder of this engine alone.
+    """
+    environment = server_environment(inherited, _PLUGINS)
     if args.device == "cpu":
-        # The first entry lets SGLang's processes find our plug-in's entry point; the others are
-        # ours.
-        search_path = [str(_PLUGINS), *(entry for entry in sys.path if entry)]
         environment |= {
             "OMP_NUM_THREADS": str(args.engine_threads),
             "SGLANG_USE_CPU_ENGINE": "1",
-            "PYTHONPATH": ":".join(dict.fromkeys(search_path)),
             # Over TCP, torch's store of the ranks would listen on every interface of the machine.
             "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE": f"file://{scratch}/ranks",
+            "GLOO_SOCKET_IFNAME": "lo",
         }
     return environment | {
         "TMPDIR": str(scratch),  # SGLang leaves its sockets' files there
         # A model is a local folder; without this a missing file would be looked for on the network.
         "HF_HUB_OFFLINE": "1",
-        "PYTHONUNBUFFERED": "1",
         # The router asks for /health every second; it should not cost a generated token each time.
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
     }

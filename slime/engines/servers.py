@@ -113,7 +113,7 @@ class RolloutServers:
         return ServerProcess(
             "router",
             command.router_command(self.args, port, prometheus_port),
-            dict(os.environ),
+            command.server_environment(os.environ),
             self._logs / "router.log",
             self._spawner,
         )

@@ -44,7 +44,7 @@ def payload(input_ids: list[int] | list[list[int]], params: dict[str, Any]) -> d
     return {"input_ids": input_ids, "sampling_params": params, "return_logprob": True}
 
 
-def headers(args: Namespace, sample: Sample) -> dict[str, str] | None:
+def headers(sample: Sample) -> dict[str, str] | None:
     """With a session id, the router can send all turns of a session to one engine."""
     return {"x-smg-routing-key": sample.session_id} if sample.session_id else None
 

@@ -166,7 +166,7 @@ async def _generate_together(
         answers = await post(
             engine_requests.get_model_url(args, "default"),
             engine_requests.payload(input_ids, params),
-            headers=engine_requests.headers(args, first),
+            headers=engine_requests.headers(first),
         )
     except RolloutError as error:
         for sample in samples:

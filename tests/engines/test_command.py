@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import slime
 from slime.engines import command
 
 
@@ -116,9 +117,11 @@ def test_router_notices_a_dead_engine_within_a_second():
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_environment_keeps_what_is_inherited(device):
-    inherited = {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9"}
+    inherited = {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9", "PYTHONPATH": "/mine"}
     found = command.engine_environment(make_args(device=device), inherited, Path("/scratch/e0"))
     assert found["TMPDIR"] == "/scratch/e0"
     assert found["SLIME_RUN_ID"] == "r1"
     assert found["OMP_NUM_THREADS"] == {"cpu": "3", "cuda": "9"}[device]
-    assert inherited == {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9"}
+    assert found["PYTHONPATH"].split(":")[-1] == "/mine"
+    assert str(Path(slime.__file__).parents[1]) in found["PYTHONPATH"].split(":")
+    assert inherited["OMP_NUM_THREADS"] == "9"

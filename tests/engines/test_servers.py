@@ -1,10 +1,12 @@
 """Real engines behind a real router."""
 
+import asyncio
 import os
 import signal
 import socket
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ import requests
 from slime.engines import ports
 from slime.engines.errors import EngineDied
 from slime.engines.servers import RolloutServers
+from slime.rollout import http_client
 from tests.engines.real_servers import generate, largest_difference, make_args, make_model
 
 PROMPTS = [[5, 9, 3], list(range(2, 38)), [7] * 20, [30, 2]]
@@ -51,6 +54,22 @@ def test_everything_listens_on_the_loopback_interface_only(servers):
     assert addresses == {"127.0.0.1"}
 
 
+def generate_until_error(servers):
+    """What a rollout does: requests with retries, and the servers' check between retries."""
+
+    async def body():
+        http_client.set_liveness_check(servers.check)
+        params = {"max_new_tokens": 200, "ignore_eos": True}
+        while True:
+            body = {"input_ids": PROMPTS, "sampling_params": params}
+            await http_client.post(servers.router_url + "/generate", body)
+
+    try:
+        asyncio.run(body())
+    finally:
+        http_client.set_liveness_check(None)
+
+
 def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
     model_folder, tmp_path, tmp_path_factory, monkeypatch
 ):
@@ -79,12 +98,12 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
 
         mine = [p for p in psutil.Process().children(recursive=True) if p not in others]
         scheduler = next(p for p in mine if "scheduler" in "".join(p.cmdline()))
-        os.kill(scheduler.pid, signal.SIGKILL)
-        with pytest.raises(EngineDied, match="engine 0") as error:
-            deadline = time.monotonic() + 15
-            while time.monotonic() < deadline:
-                servers.check()
-                time.sleep(0.05)
+        with ThreadPoolExecutor(1) as pool:
+            generating = pool.submit(generate_until_error, servers)
+            time.sleep(0.5)
+            os.kill(scheduler.pid, signal.SIGKILL)
+            with pytest.raises(EngineDied, match="engine 0") as error:
+                generating.result(timeout=30)
         assert "the end of" in str(error.value)
     finally:
         started = time.monotonic()
