@@ -2,7 +2,8 @@
 
     ./bazelw run //benchmarks:quickstart -- --seeds 0 1 2 --out runs/benchmark
 
-Prints a table and writes results.json. The runs keep their folders, to plot them or look at logs.
+Prints a table and writes results.json, into a folder named by the time. The runs keep their folders
+in it, to plot them or look at logs.
 """
 
 import argparse
@@ -130,14 +131,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark"))
     args, options = parser.parse_known_args()  # what is left goes to slime: --num-rollout 5
-    args.out.mkdir(parents=True, exist_ok=True)
+    out = args.out.absolute() / time.strftime("%Y%m%d-%H%M%S")
+    out.mkdir(parents=True)
     results = []
     for seed in args.seeds:
-        run_dir = args.out.absolute() / f"seed{seed}-{time.strftime('%H%M%S')}"
-        results.append(measure(seed, run_dir, options))
+        results.append(measure(seed, out / f"seed{seed}", options))
         print_table(results)
         text = json.dumps([asdict(result) for result in results], indent=1)
-        (args.out / "results.json").write_text(text + "\n")
+        (out / "results.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":
