@@ -45,15 +45,15 @@ def iteration_dir(root: str | Path, iteration: int) -> Path:
     return Path(root) / f"iter_{iteration:07d}"
 
 
-def latest_iteration(root: str | Path | None) -> int | None:
-    """The iteration the tracker file names; None where there is no checkpoint.
+def latest_iteration(root: str | Path | None, step: int | None = None) -> int | None:
+    """The iteration the tracker file names (or ``step``); None where there is no checkpoint.
 
     Raises:
-        CheckpointError: the tracker is unreadable or names a checkpoint that is not complete.
+        CheckpointError: the tracker is unreadable or the checkpoint is not complete.
     """
     if root is None or not (Path(root) / TRACKER).is_file():
         return None
-    text = (Path(root) / TRACKER).read_text().strip()
+    text = str(step) if step is not None else (Path(root) / TRACKER).read_text().strip()
     if not text.isdigit():
         raise CheckpointError(f"{Path(root) / TRACKER} holds {text!r}, not an iteration")
     folder = iteration_dir(root, int(text))
@@ -72,9 +72,10 @@ def save(
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
     dist.barrier()
-    content = _sharded_state(args, state, loading=False)
+    content = _sharded_state(state, loading=False, with_rng=not args.no_save_rng)
     content.update(
         iteration=iteration,
+        has_rng=not args.no_save_rng,
         layout=_layout(args),
         distributed_optimizer=args.use_distributed_optimizer,
         slime=extra,
@@ -102,8 +103,8 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     if state.optimizer is not None:
         _check_optimizer_kind(args, folder, common)
     same_layout = common.get("layout") == _layout(args)
-    with_rng = same_layout and not getattr(args, "no_load_rng", False)
-    wanted = _sharded_state(args, state, loading=True, with_rng=with_rng)
+    with_rng = same_layout and common.get("has_rng", False) and not args.no_load_rng
+    wanted = _sharded_state(state, loading=True, with_rng=with_rng)
     loaded = dist_checkpointing.load(wanted, folder)
     for key, chunk in _keyed(state.model).items():
         chunk.module.load_state_dict(loaded[key], strict=False)
@@ -136,9 +137,7 @@ def _keyed(model: list[DistributedDataParallel]) -> dict[str, DistributedDataPar
     return {f"model{index}": chunk for index, chunk in enumerate(model)}
 
 
-def _sharded_state(
-    args: Namespace, state: TrainState, loading: bool, with_rng: bool = True
-) -> dict[str, Any]:
+def _sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str, Any]:
     metadata = {
         "distrib_optim_sharding_type": "fully_reshardable",
         "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True),

@@ -86,7 +86,7 @@ def forward_backward(
     if parallel_state.is_pipeline_last_stage(ignore_virtual=True):
         metrics = reduce_train_step_metrics(
             reports,
-            calculate_per_token_loss=getattr(args, "calculate_per_token_loss", False),
+            calculate_per_token_loss=args.calculate_per_token_loss,
             step_global_batch_size=data["global_batch_sizes"][step],
             cp_size=args.context_parallel_size,
             dp_with_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True),

@@ -29,7 +29,7 @@ FAMILIES: dict[str, HFTensor] = {
 
 def family_of(args: Namespace) -> str:
     """The model family: ``--model-name`` or the ``model_type`` of config.json."""
-    name = getattr(args, "model_name", None) or args.hf_architecture["model_type"]
+    name = args.model_name or args.hf_architecture["model_type"]
     if name not in FAMILIES:
         raise CheckpointError(f"model family {name!r} is not supported; known: {sorted(FAMILIES)}")
     return name

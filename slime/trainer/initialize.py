@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from slime.hooks.loading import load_function
 from slime.trainer import cpu_compat
 
 
@@ -53,10 +54,12 @@ def init(
         init_method=f"tcp://{master_addr}:{master_port}",
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(minutes=getattr(args, "distributed_timeout_minutes", 10)),
+        timeout=timedelta(minutes=args.distributed_timeout_minutes),
     )
     initialize_model_parallel(args)
-    if getattr(args, "deterministic_mode", False):
+    if args.custom_megatron_init_path:
+        load_function(args.custom_megatron_init_path)(args)
+    if args.deterministic_mode:
         torch.use_deterministic_algorithms(True)
 
 
@@ -73,7 +76,7 @@ def initialize_model_parallel(args: Namespace) -> None:
         context_parallel_size=args.context_parallel_size,
         expert_model_parallel_size=args.expert_model_parallel_size,
         expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-        distributed_timeout_minutes=getattr(args, "distributed_timeout_minutes", 10),
+        distributed_timeout_minutes=args.distributed_timeout_minutes,
     )
     _set_seeds(args.seed)
 

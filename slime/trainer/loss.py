@@ -186,7 +186,7 @@ def _pg_reducer(args: Namespace, micro_batch: MicroBatch, reduce: Reducer) -> Re
         micro_batch.of("total_lengths"),
         micro_batch.of("response_lengths"),
         micro_batch.of("loss_masks"),
-        getattr(args, "calculate_per_token_loss", False),
+        args.calculate_per_token_loss,
     )
 
 
@@ -215,7 +215,7 @@ def loss_function(
     number of rollouts of the step (or by its unmasked tokens with ``--calculate-per-token-loss``).
     """
     masks = micro_batch.of("loss_masks")
-    per_token = getattr(args, "calculate_per_token_loss", False)
+    per_token = args.calculate_per_token_loss
     reduce = get_sum_of_sample_mean(
         micro_batch.of("total_lengths"),
         micro_batch.of("response_lengths"),

@@ -54,7 +54,7 @@ def _pad_multiple(args: Namespace) -> int:
     split = args.tensor_model_parallel_size if args.sequence_parallel else 1
     if args.device == "cpu":
         return split
-    return split * -(-getattr(args, "data_pad_size_multiplier", 128) // split)
+    return split * -(-args.data_pad_size_multiplier // split)
 
 
 def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:

@@ -22,6 +22,15 @@ _FUSIONS = (
     "persist_layer_norm",
 )
 
+# Megatron's command line and its configuration disagree on these names.
+_RENAMED = {
+    "norm_epsilon": "layernorm_epsilon",
+    "num_experts": "num_moe_experts",
+    "apply_layernorm_1p": "layernorm_zero_centered_gamma",
+    "decoder_first_pipeline_num_layers": "num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
+}
+
 
 def has_transformer_engine() -> bool:
     """Whether layers can be TransformerEngine's (never on a CPU: its import fails there)."""
@@ -41,12 +50,13 @@ def transformer_config(args: Namespace) -> TransformerConfig:
     values: dict[str, Any] = {
         name: value for name, value in vars(args).items() if name in names and value is not None
     }
+    for option, field_name in _RENAMED.items():
+        if getattr(args, option) is not None:
+            values[field_name] = getattr(args, option)
     dtype = train_dtype(args)
     values.update(
         params_dtype=dtype,
         pipeline_dtype=dtype,
-        layernorm_epsilon=args.norm_epsilon,
-        num_moe_experts=getattr(args, "num_experts", None),
         gated_linear_unit=True,
         activation_func=F.silu,
         add_bias_linear=False,
@@ -57,7 +67,6 @@ def transformer_config(args: Namespace) -> TransformerConfig:
         finalize_model_grads_func=_finalize_gradients,
         # Packed micro-batches differ in length.
         variable_seq_lengths=args.pipeline_model_parallel_size > 1,
-        moe_token_dispatcher_type=getattr(args, "moe_token_dispatcher_type", "alltoall"),
         deallocate_pipeline_outputs=True,
     )
     if not has_transformer_engine():

@@ -45,11 +45,12 @@ def get_model_provider_func(args: Namespace, role: str = "actor") -> ModelProvid
             post_process=post_process,
             parallel_output=True,
             share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
-            position_embedding_type="rope",
-            rotary_percent=getattr(args, "rotary_percent", 1.0),
+            position_embedding_type=args.position_embedding_type,
+            rotary_percent=args.rotary_percent,
             rotary_base=args.rotary_base,
-            rope_scaling=getattr(args, "use_rope_scaling", False),
-            rope_scaling_factor=getattr(args, "rope_scaling_factor", 8.0),
+            rope_scaling=args.use_rope_scaling,
+            rope_scaling_factor=args.rope_scaling_factor,
+            seq_len_interpolation_factor=args.rotary_seq_len_interpolation_factor,
             vp_stage=vp_stage,
         )
 

@@ -25,6 +25,15 @@ _DTYPES = {
 }
 
 
+_DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.uint8,
+}
+_DTYPE_OPTIONS = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+
+
 class NonFiniteError(RuntimeError):
     """A loss or gradient is NaN or infinite. The weights have not been touched by this step."""
 
@@ -33,9 +42,10 @@ def wrap_model(args: Namespace, chunks: list[MegatronModule]) -> list[Distribute
     """Half precision and Megatron's DistributedDataParallel around each chunk."""
     config = chunks[0].config
     ddp = DistributedDataParallelConfig(
-        grad_reduce_in_fp32=True,
-        overlap_grad_reduce=getattr(args, "overlap_grad_reduce", False),
-        overlap_param_gather=getattr(args, "overlap_param_gather", False),
+        grad_reduce_in_fp32=not args.grad_reduce_in_bf16,
+        bucket_size=args.ddp_bucket_size,
+        overlap_grad_reduce=args.overlap_grad_reduce,
+        overlap_param_gather=args.overlap_param_gather,
         use_distributed_optimizer=args.use_distributed_optimizer,
     )
     if args.bf16 or args.fp16:
@@ -59,29 +69,39 @@ def build_optimizer(
     """
     names = {field.name for field in dataclasses.fields(OptimizerConfig) if field.init}
     values = {k: v for k, v in vars(args).items() if k in names and v is not None}
-    values |= {k: _DTYPES[v] for k, v in values.items() if k.endswith("_dtype") and v in _DTYPES}
-    values.update(optimizer="adam", params_dtype=train_dtype(args))
+    values.update({name: _DTYPES[values[name]] for name in _DTYPE_OPTIONS if name in values})
+    values["params_dtype"] = train_dtype(args)
     optimizer = get_megatron_optimizer(OptimizerConfig(**values), model)
     if args.fp16:
         model[0].config.grad_scale_func = optimizer.scale_loss
-    decay_iters = args.lr_decay_iters or max(args.num_rollout or 1, 1)
-    warmup = args.lr_warmup_iters or 0
-    scheduler = OptimizerParamScheduler(
+    return optimizer, _scheduler(args, optimizer)
+
+
+def _scheduler(args: Namespace, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
+    """Learning rate and weight decay by optimizer step.
+
+    A resumed run takes its position from the checkpoint, and everything else from its arguments
+    unless ``--use-checkpoint-opt-param-scheduler`` says otherwise.
+    """
+    decay = args.lr_decay_iters or (args.num_rollout or 1) * (args.num_steps_per_rollout or 1)
+    warmup = args.lr_warmup_iters or int((args.lr_warmup_fraction or 0.0) * decay)
+    return OptimizerParamScheduler(
         optimizer,
-        init_lr=getattr(args, "lr_warmup_init", 0.0) if warmup else args.lr,
+        init_lr=args.lr_warmup_init if warmup else args.lr,
         max_lr=args.lr,
-        min_lr=args.min_lr or 0.0,
+        min_lr=args.min_lr,
         lr_warmup_steps=warmup,
-        lr_decay_steps=max(decay_iters, warmup + 1),
+        lr_decay_steps=max(decay, warmup + 1),
         lr_decay_style=args.lr_decay_style,
-        start_wd=args.weight_decay,
-        end_wd=args.weight_decay,
-        wd_incr_steps=1,
-        wd_incr_style="constant",
-        wsd_decay_steps=getattr(args, "lr_wsd_decay_iters", None),
-        lr_wsd_decay_style=getattr(args, "lr_wsd_decay_style", None),
+        start_wd=args.start_weight_decay,
+        end_wd=args.end_weight_decay,
+        wd_incr_steps=decay,
+        wd_incr_style=args.weight_decay_incr_style,
+        use_checkpoint_opt_param_scheduler=args.use_checkpoint_opt_param_scheduler,
+        override_opt_param_scheduler=not args.use_checkpoint_opt_param_scheduler,
+        wsd_decay_steps=args.lr_wsd_decay_iters,
+        lr_wsd_decay_style=args.lr_wsd_decay_style,
     )
-    return optimizer, scheduler
 
 
 @torch.no_grad()

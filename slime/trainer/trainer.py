@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
+from slime.hooks.loading import load_function
 from slime.trainer import checkpoint
 from slime.trainer.advantages import compute_advantages_and_returns
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
@@ -51,6 +52,8 @@ class Trainer:
     def load(self) -> int:
         """Restore from ``--load`` if it holds a checkpoint, else start from Hugging Face weights.
 
+        ``--finetune`` takes the weights of ``--load`` and nothing else.
+
         Returns:
             The rollout id to start with: one after the checkpoint's, or 0.
 
@@ -59,11 +62,12 @@ class Trainer:
         """
         args = self.args
         if args.use_kl_loss or args.kl_coef != 0:
-            self._load_weights(args.ref_load or args.hf_checkpoint)
+            self._load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
             self.snapshots.take("ref")
-        iteration = checkpoint.latest_iteration(args.load)
-        if iteration is None:
-            self._load_weights(args.load if _is_hf_folder(args.load) else args.hf_checkpoint)
+        iteration = checkpoint.latest_iteration(args.load, args.ckpt_step)
+        if iteration is None or args.finetune:
+            fresh = iteration is None and not _is_hf_folder(args.load)
+            self._load_weights(args.hf_checkpoint if fresh else args.load, args.ckpt_step)
             return 0
         with_optimizer = not args.no_load_optim
         state = self._state(with_optimizer)
@@ -73,9 +77,9 @@ class Trainer:
         self.weight_version = int(self.extra_state.get("weight_version", 0))
         return iteration + 1
 
-    def _load_weights(self, path: str) -> None:
-        """Weights only, from a Hugging Face folder or a torch_dist checkpoint."""
-        iteration = checkpoint.latest_iteration(path)
+    def _load_weights(self, path: str, step: int | None) -> None:
+        """Weights only, of a Hugging Face folder or a torch_dist checkpoint (at ``step``)."""
+        iteration = checkpoint.latest_iteration(path, step)
         if iteration is None:
             load_hf_weights(self.args, self.model, path)
         else:
@@ -94,7 +98,7 @@ class Trainer:
     def parallel_config(self) -> dict[str, int | None]:
         """What the rollout side needs to distribute samples over ranks."""
         vpp = parallel_state.get_virtual_pipeline_model_parallel_world_size() or 1
-        group = getattr(self.args, "microbatch_group_size_per_vp_stage", None)
+        group = self.args.microbatch_group_size_per_vp_stage
         return {
             "dp_size": parallel_state.get_data_parallel_world_size(),
             "dp_rank": parallel_state.get_data_parallel_rank(),
@@ -124,9 +128,7 @@ class Trainer:
         with self._timed("prepare"):
             data = prepare(self.args, rollout_data)
         self._add_log_probs(data)
-        if self.args.loss_type != "sft_loss" and parallel_state.is_pipeline_last_stage(
-            ignore_virtual=True
-        ):
+        if self._wants_advantages() and parallel_state.is_pipeline_last_stage(ignore_virtual=True):
             compute_advantages_and_returns(self.args, data)
         with self._timed("train"):
             steps = [self._step(rollout_id, data, i) for i in range(len(data["num_microbatches"]))]
@@ -137,6 +139,9 @@ class Trainer:
         metrics.update({f"seconds/{name}": seconds for name, seconds in self._seconds.items()})
         return metrics
 
+    def _wants_advantages(self) -> bool:
+        return self.args.loss_type != "sft_loss" and self.args.compute_advantages_and_returns
+
     def _add_log_probs(self, data: RolloutBatch) -> None:
         """Log-probs of the reference and of the policy before training, where anything needs them.
 
@@ -144,11 +149,11 @@ class Trainer:
         for free from the training forward pass.
         """
         args = self.args
-        if args.loss_type == "sft_loss":
+        if not self._wants_advantages():
             return
         if args.use_kl_loss or args.kl_coef != 0:
             with self._timed("ref_log_probs"), self.snapshots.using("ref"):
-                data["ref_log_probs"] = compute_log_probs(args, self.model, data)
+                data["ref_log_probs"] = self._log_probs(data, "ref_")
         needed = (
             len(data["num_microbatches"]) > 1
             or args.kl_coef != 0
@@ -156,9 +161,18 @@ class Trainer:
         )
         if needed:
             with self._timed("log_probs"):
-                data["log_probs"] = compute_log_probs(args, self.model, data)
+                data["log_probs"] = self._log_probs(data, "")
+
+    def _log_probs(self, data: RolloutBatch, store_prefix: str) -> list[torch.Tensor]:
+        if self.args.custom_megatron_before_log_prob_hook_path:
+            hook = load_function(self.args.custom_megatron_before_log_prob_hook_path)
+            hook(self.args, self.model, store_prefix)
+        return compute_log_probs(self.args, self.model, data)
 
     def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
+        if self.args.custom_megatron_before_train_step_hook_path:
+            hook = load_function(self.args.custom_megatron_before_train_step_hook_path)
+            hook(self.args, rollout_id, index, self.model, self.optimizer, self.scheduler)
         self.optimizer.zero_grad()
         metrics = forward_backward(self.args, self.model, data, index)
         where = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -13,6 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+from slime.arguments.facts import gather_facts
+from slime.arguments.raw import read_raw
+from slime.arguments.resolve import resolve
 
 VOCAB = 101  # odd: tensor parallelism has to pad it
 Rollout = dict[str, Any]
@@ -50,102 +53,27 @@ def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) ->
     return folder
 
 
-def make_args(hf_checkpoint: Path | str, **changes: Any) -> Namespace:
-    """Resolved arguments as slime.arguments would give for this checkpoint, with ``changes``."""
-    hf = json.loads((Path(hf_checkpoint) / "config.json").read_text())
-    tp = changes.get("tensor_model_parallel_size", 1)
-    values: dict[str, Any] = {
-        **_RUN,
-        **_ALGORITHM,
-        "hf_checkpoint": str(hf_checkpoint),
-        "hf_architecture": hf,
-        "norm_epsilon": hf["rms_norm_eps"],
-        "num_layers": hf["num_hidden_layers"],
-        "hidden_size": hf["hidden_size"],
-        "ffn_hidden_size": hf["intermediate_size"],
-        "num_attention_heads": hf["num_attention_heads"],
-        "num_query_groups": hf["num_key_value_heads"],
-        "kv_channels": hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"],
-        "vocab_size": -(-hf["vocab_size"] // tp) * tp,
-        "max_position_embeddings": hf["max_position_embeddings"],
-        "rotary_base": hf["rope_parameters"]["rope_theta"],
-        "qk_layernorm": hf["model_type"] == "qwen3",
-        "add_qkv_bias": hf["model_type"] == "qwen2",
-        "untie_embeddings_and_output_weights": not hf["tie_word_embeddings"],
-    }
-    return Namespace(**{**values, **changes})
+def make_args(hf_checkpoint: Path | str, **options: Any) -> Namespace:
+    """What slime.arguments resolves for this checkpoint with ``options``, before validation."""
+    world_size = options.pop("world_size", 1)
+    argv = ["--hf-checkpoint", str(hf_checkpoint), "--actor-num-gpus-per-node", str(world_size)]
+    for name, value in {**_DEFAULTS, **options}.items():
+        if value is False or value is None:
+            continue
+        argv.append("--" + name.replace("_", "-"))
+        if value is not True:
+            argv += map(str, value) if isinstance(value, list) else [str(value)]
+    raw, problems = read_raw(argv)
+    assert not problems, problems
+    return resolve(raw, gather_facts(raw)[0])
 
 
-_RUN: dict[str, Any] = {
+_DEFAULTS: dict[str, Any] = {
     "device": "cpu",
-    "train_threads": 1,
-    "world_size": 1,
     "seed": 1,
-    "bf16": False,
-    "fp16": False,
-    "dtype": "float32",
-    "tensor_model_parallel_size": 1,
-    "pipeline_model_parallel_size": 1,
-    "context_parallel_size": 1,
-    "expert_model_parallel_size": 1,
-    "expert_tensor_parallel_size": 1,
-    "virtual_pipeline_model_parallel_size": None,
-    "sequence_parallel": False,
-    "use_distributed_optimizer": False,
-    "normalization": "RMSNorm",
-    "attention_dropout": 0.0,
-    "hidden_dropout": 0.0,
     "lr": 1e-4,
-    "min_lr": 0.0,
-    "lr_decay_style": "constant",
-    "lr_warmup_iters": 0,
-    "lr_decay_iters": None,
     "num_rollout": 8,
-    "weight_decay": 0.01,
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.999,
-    "adam_eps": 1e-8,
-    "clip_grad": 1.0,
-    "load": None,
-    "save": None,
-    "ref_load": None,
-    "no_load_optim": False,
-    "no_save_optim": False,
-    "model_name": None,
-    "custom_model_provider_path": None,
-    "only_train_params_name_list": None,
-    "freeze_params_name_list": None,
-}
-
-_ALGORITHM: dict[str, Any] = {
-    "loss_type": "policy_loss",
-    "advantage_estimator": "grpo",
-    "normalize_advantages": False,
-    "gamma": 1.0,
-    "lambd": 1.0,
-    "eps_clip": 0.2,
-    "eps_clip_high": None,
-    "eps_clip_c": None,
-    "entropy_coef": 0.0,
-    "use_kl_loss": False,
-    "kl_coef": 0.0,
-    "kl_loss_coef": 0.0,
-    "kl_loss_type": "k1",
-    "use_unbiased_kl": False,
-    "ref_update_interval": None,
-    "use_rollout_logprobs": False,
-    "use_tis": False,
-    "tis_clip": 2.0,
-    "tis_clip_low": 0.0,
-    "use_opsm": False,
-    "opsm_delta": 1e-4,
-    "calculate_per_token_loss": False,
-    "log_probs_chunk_size": -1,
     "rollout_temperature": 0.8,
-    "custom_advantage_function_path": None,
-    "custom_loss_function_path": None,
-    "custom_tis_function_path": None,
-    "custom_pg_loss_reducer_function_path": None,
 }
 
 
@@ -294,14 +222,13 @@ def hf_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def single_rank() -> Iterator[None]:
+def single_rank(hf_model) -> Iterator[None]:
     """This process is a train group of one."""
     import torch.distributed as dist
 
     from slime.trainer.initialize import init
 
-    args = Namespace(**_RUN)
-    init(args, master_port=free_port())
+    init(make_args(hf_model()), master_port=free_port())
     yield
     dist.destroy_process_group()
 

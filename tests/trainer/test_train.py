@@ -249,7 +249,7 @@ def test_the_reference_is_renewed_when_asked(hf_model, args_for, rollout_of):
 
 def test_bfloat16_training_stays_near_float32(hf_model, args_for, rollout_of):
     full = _train(args_for(hf_model()), rollout_of(1))
-    half = _train(args_for(hf_model(), bf16=True, dtype="bfloat16"), rollout_of(1))
+    half = _train(args_for(hf_model(), bf16=True), rollout_of(1))
     assert half[1]["model.norm.weight"].dtype == torch.bfloat16
     assert half[0]["loss"] == pytest.approx(full[0]["loss"], abs=0.02)
     assert half[0]["grad_norm"] == pytest.approx(full[0]["grad_norm"], rel=0.05)
