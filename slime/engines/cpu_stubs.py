@@ -59,6 +59,7 @@ class StandInModule(types.ModuleType):
         return value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Decorate, or raise NotImplementedError."""
         is_bare_decorator = len(args) == 1 and callable(args[0]) and not kwargs
         if is_bare_decorator and not isinstance(args[0], StandInModule):
             return args[0]
@@ -88,10 +89,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = StandInModule(spec.name)
         if spec.name in STUBBED_VERSIONS:
-            module.__version__ = STUBBED_VERSIONS[spec.name]
+            vars(module)["__version__"] = STUBBED_VERSIONS[spec.name]
         if spec.name == "triton":  # helpers that are evaluated while SGLang is imported
-            module.cdiv = lambda a, b: -(a // -b)
-            module.next_power_of_2 = lambda n: 1 << (n - 1).bit_length()
+            vars(module)["cdiv"] = lambda a, b: -(a // -b)
+            vars(module)["next_power_of_2"] = lambda n: 1 << (n - 1).bit_length()
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:

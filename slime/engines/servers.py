@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 
@@ -72,8 +73,8 @@ class RolloutServers:
         except BaseException:
             self.stop()
             raise
-        host, port = self.router_url.removeprefix("http://").split(":")
-        self.args.sglang_router_ip, self.args.sglang_router_port = host, int(port)
+        router = urlsplit(self.router_url)
+        self.args.sglang_router_ip, self.args.sglang_router_port = router.hostname, router.port
 
     def check(self) -> None:
         """Raise `EngineDied` if an engine or the router has ended."""

@@ -98,12 +98,12 @@ def _prompts(args: Namespace, dataset: EvalDatasetConfig) -> list[Sample]:
             state.tokenizer,
             None,
             args.eval_max_prompt_len,
-            prompt_key=dataset.input_key,
+            prompt_key=dataset.input_key or "input",
             label_key=dataset.label_key,
             multimodal_keys=dataset.multimodal_keys,
-            metadata_key=dataset.metadata_key,
+            metadata_key=dataset.metadata_key or "metadata",
             tool_key=dataset.tool_key,
-            apply_chat_template=dataset.apply_chat_template,
+            apply_chat_template=bool(dataset.apply_chat_template),
             apply_chat_template_kwargs=dataset.apply_chat_template_kwargs,
         ).samples
     return state.eval_prompts[key]

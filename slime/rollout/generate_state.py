@@ -34,8 +34,10 @@ class GenerateState:
     pendings: set[asyncio.Task[list[Any]]]
     remaining_batch_size: int
     aborted: bool
+    _dp_load: list[int]
 
     def __new__(cls, args: Namespace) -> "GenerateState":
+        """The state that hangs on `args`."""
         state = getattr(args, _ATTRIBUTE, None)
         if isinstance(state, cls):
             return state

@@ -153,7 +153,7 @@ async def _generate_together(
             sample.tokens = list(prompt_ids)
     if args.partial_rollout and args.mask_offpolicy_in_partial_rollout and first.response_length:
         first.loss_mask = [0] * first.response_length
-    new_tokens = remaining_new_tokens(first, sampling_params["max_new_tokens"], context_len)
+    new_tokens = remaining_new_tokens(first, sampling_params.get("max_new_tokens"), context_len)
     if new_tokens == 0:
         for sample in samples:
             sample.status = Status.TRUNCATED

@@ -7,6 +7,7 @@ the reason, never in an endless loop.
 """
 
 import asyncio
+import math
 import random
 import time
 import weakref
@@ -90,7 +91,7 @@ def _session() -> aiohttp.ClientSession:
 
 async def _request(method: str, url: str, max_retries: int, **options: Any) -> Any:
     pause = _FIRST_PAUSE_SECONDS
-    first_failure: float | None = None
+    first_failure = math.inf
     for attempt in range(max_retries + 1):
         try:
             async with _session().request(method, url, **options) as response:
@@ -105,7 +106,7 @@ async def _request(method: str, url: str, max_retries: int, **options: Any) -> A
         if _liveness_check is not None:
             _liveness_check()
         now = time.monotonic()
-        first_failure = first_failure or now
+        first_failure = min(first_failure, now)
         if now - first_failure + pause > RETRY_SECONDS or attempt == max_retries:
             break
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))

@@ -1,3 +1,5 @@
+"""Batched attention against attention computed token by token, head by head."""
+
 import math
 
 import pytest

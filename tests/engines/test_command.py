@@ -1,3 +1,5 @@
+"""Command lines and environment of engines and router."""
+
 import sys
 from argparse import Namespace
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Ports against real sockets."""
+
 import socket
 
 import pytest

@@ -1,3 +1,5 @@
+"""Server processes: how their end is noticed, and how they are ended."""
+
 import os
 import signal
 import subprocess

@@ -1,3 +1,5 @@
+"""What rollout functions return, and running coroutines from synchronous code."""
+
 import pytest
 
 from slime.rollout import async_loop

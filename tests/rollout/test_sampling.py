@@ -1,3 +1,5 @@
+"""Sampling parameters and the arithmetic of context lengths."""
+
 from argparse import Namespace
 
 import pytest

@@ -1,3 +1,5 @@
+"""The shapes an update must have."""
+
 import pytest
 import torch
 from safetensors.torch import save_file
