@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from slime.engines import shared_memory
 from slime.engines.errors import EngineDied
 
 _TAIL_BYTES = 64 * 1024
@@ -35,7 +36,7 @@ class ServerProcess:
         started it ends."""
         self.name = name
         self.log = log
-        self._shared_memory: set[str] = set()
+        self._shared_memory: set[int] = set()
         log.parent.mkdir(parents=True, exist_ok=True)
         child = [sys.executable, "-m", "slime.engines.child", str(os.getpid()), *command]
         with log.open("ab") as output:
@@ -71,15 +72,14 @@ class ServerProcess:
         return "\n".join([f"--- the end of {self.log}", *(f"  | {line}" for line in tail)])
 
     def note_shared_memory(self) -> None:
-        """Remember the shared-memory files of the server: SGLang leaves some behind when it is
-        killed."""
-        try:
-            root = psutil.Process(self.pid)
-            for process in [root, *root.children(recursive=True)]:
-                maps = process.memory_maps(grouped=True)
-                self._shared_memory |= {m.path for m in maps if m.path.startswith("/dev/shm/")}
-        except psutil.Error:
-            return  # it is ending by itself
+        """Remember the shared memory of the server and its children, to remove it in the end.
+
+        SGLang leaves some behind when it is killed, and then it is too late to ask.
+        """
+        with contextlib.suppress(psutil.Error):  # it is ending by itself
+            children = psutil.Process(self.pid).children(recursive=True)
+            pids = [self.pid, *(child.pid for child in children)]
+            self._shared_memory |= shared_memory.mapped_inodes(pids)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -93,6 +93,7 @@ class ServerProcess:
         The leader goes first: what it spawned ends with it, and Python's resource tracker, which
         only then gets to work, removes the semaphores of all of them.
         """
+        self.note_shared_memory()
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -104,8 +105,7 @@ class ServerProcess:
         if self._group_lives():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        for path in self._shared_memory:
-            Path(path.removesuffix(" (deleted)")).unlink(missing_ok=True)
+        shared_memory.unlink(self._shared_memory)
 
     def _group_lives(self) -> bool:
         """Whether a process of the group is left that is no zombie: nobody may reap orphans."""

@@ -69,6 +69,7 @@ class RolloutServers:
                 self._engines.append(self._start_engine(index, port))
             self._router = self._start_router(router_port, prometheus_port)
             self._wait_ready(progress, started)
+            self._note_shared_memory()
             self._register(progress, started)
         except BaseException:
             self.stop()
@@ -133,6 +134,7 @@ class RolloutServers:
             now = time.monotonic()
             if now - reported >= _PROGRESS_SECONDS:
                 reported = now
+                self._note_shared_memory()
                 progress(f"engines ready: {sum(ready)} of {len(ready)} ({now - started:.0f} s)")
             self._check_time(started, "become ready")
             time.sleep(_POLL_SECONDS)
@@ -172,6 +174,10 @@ class RolloutServers:
         progress(
             f"engines ready: {len(healthy)} of {len(healthy)} behind the router ({took:.0f} s)"
         )
+
+    def _note_shared_memory(self) -> None:
+        for server in self._all():
+            server.note_shared_memory()
 
     def _answers(self, url: str) -> bool:
         try:

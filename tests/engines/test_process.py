@@ -108,6 +108,8 @@ def test_stop_removes_the_semaphores_and_shared_memory_it_left(start, tmp_path):
     semaphore = f"/dev/shm/sem.{semaphore.lstrip('/')}"
     assert os.path.exists(semaphore)
     server.note_shared_memory()
+    for process in psutil.Process(server.pid).children():
+        process.kill()  # Python's own cleaner of semaphores
     server.kill(time.monotonic())
     assert not os.path.exists(path)
     assert not os.path.exists(semaphore)

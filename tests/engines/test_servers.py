@@ -16,6 +16,7 @@ import requests
 from slime.engines import ports
 from slime.engines.errors import EngineDied
 from slime.engines.servers import RolloutServers
+from slime.engines.shared_memory import mapped_inodes
 from slime.rollout import http_client
 from tests.engines.real_servers import generate, largest_difference, make_args, make_model
 
@@ -86,7 +87,6 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
     monkeypatch.setattr(ports, "free_ports", free_ports)
     private = tmp_path_factory.mktemp("tmp")  # other programs of the machine write to /tmp
     monkeypatch.setattr(tempfile, "tempdir", str(private))
-    left = set(os.listdir("/dev/shm")) | set(os.listdir(tempfile.gettempdir()))
     others = psutil.Process().children(recursive=True)
     servers = RolloutServers(make_args(model_folder, tmp_path), tmp_path)
     servers.start(progress=print)
@@ -97,6 +97,7 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
         servers.check()
 
         mine = [p for p in psutil.Process().children(recursive=True) if p not in others]
+        mapped = mapped_inodes(process.pid for process in mine)
         scheduler = next(p for p in mine if "scheduler" in "".join(p.cmdline()))
         with ThreadPoolExecutor(1) as pool:
             generating = pool.submit(generate_until_error, servers)
@@ -113,7 +114,9 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
             server.close()
     assert took < 6
     assert not [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-    assert set(os.listdir("/dev/shm")) | set(os.listdir(tempfile.gettempdir())) <= left
+    assert mapped
+    assert mapped.isdisjoint(entry.inode() for entry in os.scandir("/dev/shm"))
+    assert os.listdir(private) == []
     servers.stop()  # a second stop does nothing
 
 
