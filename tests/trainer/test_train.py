@@ -253,3 +253,74 @@ def test_bfloat16_training_stays_near_float32(hf_model, args_for, rollout_of):
     assert half[1]["model.norm.weight"].dtype == torch.bfloat16
     assert half[0]["loss"] == pytest.approx(full[0]["loss"], abs=0.02)
     assert half[0]["grad_norm"] == pytest.approx(full[0]["grad_norm"], rel=0.05)
+
+
+def test_recomputing_activations_changes_nothing(hf_model, args_for, rollout_of):
+    recompute = {"granularity": "full", "method": "uniform", "num_layers": 1}
+    options = {f"recompute_{name}": value for name, value in recompute.items()}
+    plain = _train(args_for(hf_model()), rollout_of(1))
+    again = _train(args_for(hf_model(), **options), rollout_of(1))
+    assert all(torch.equal(value, again[1][name]) for name, value in plain[1].items())
+
+
+def test_a_kl_cost_in_the_reward_lowers_the_returns_by_it(hf_model, args_for, rollout_of):
+    from slime.trainer.advantages import compute_advantages_and_returns
+    from slime.trainer.rollout_tensors import prepare
+
+    options = {"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.5, "gamma": 0.9}
+    args = args_for(hf_model(), **options)
+    data = prepare(args, rollout_of(2))
+    data["log_probs"] = [torch.randn(n) for n in data["response_lengths"]]
+    data["ref_log_probs"] = [torch.randn(n) for n in data["response_lengths"]]
+    compute_advantages_and_returns(args, data)
+    for i, mask in enumerate(data["loss_masks"]):
+        carry = 0.0
+        last = int(mask.nonzero()[-1])
+        for t in reversed(range(len(mask))):
+            if mask[t]:
+                cost = 0.5 * float(data["log_probs"][i][t] - data["ref_log_probs"][i][t])
+                carry = (data["rewards"][i] if t == last else 0.0) - cost + 0.9 * carry
+            want = carry if mask[t] else 0.0
+            assert float(data["advantages"][i][t]) == pytest.approx(want, abs=1e-5)
+
+
+HOOKS = """
+seen = []
+
+def before_log_prob(args, model, store_prefix):
+    seen.append(("log_prob", store_prefix))
+
+def before_step(args, rollout_id, step_id, model, optimizer, opt_param_scheduler):
+    seen.append(("step", rollout_id, step_id))
+
+def advantages(args, rollout_data):
+    rollout_data["advantages"] = [mask * 2.0 for mask in rollout_data["loss_masks"]]
+
+def loss(args, batch, logits, sum_of_sample_mean):
+    tokens = sum(batch.of("total_lengths"))
+    assert logits.shape[:2] == (1, tokens)  # a custom loss sees every position
+    total = logits.square().mean() * len(batch.samples)
+    return total, {"square": total}
+"""
+
+
+def test_functions_given_by_path_are_called(hf_model, args_for, rollout_of, tmp_path, monkeypatch):
+    import sys
+
+    (tmp_path / "given_functions.py").write_text(HOOKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {
+        "custom_megatron_before_log_prob_hook_path": "given_functions.before_log_prob",
+        "custom_megatron_before_train_step_hook_path": "given_functions.before_step",
+        "custom_advantage_function_path": "given_functions.advantages",
+    }
+    rollout = rollout_of(1, steps=2)
+    metrics, _ = _train(args_for(hf_model(), **options), rollout)
+    seen = sys.modules["given_functions"].seen
+    assert seen == [("log_prob", ""), ("step", 0, 0), ("step", 0, 1)]
+    assert metrics["pg_loss"] == pytest.approx(
+        -2.0, abs=0.05
+    )  # every advantage is 2, ratios near 1
+    custom = {"loss_type": "custom_loss", "custom_loss_function_path": "given_functions.loss"}
+    metrics, _ = _train(args_for(hf_model(), **custom), rollout_of(1, steps=1))
+    assert metrics["square"] == metrics["loss"] > 0
