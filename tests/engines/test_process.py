@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from slime.engines.command import server_environment
 from slime.engines.errors import EngineDied
 from slime.engines.process import ServerProcess
 
@@ -23,8 +24,9 @@ def start(tmp_path):
 
         def begin(code):
             command = [sys.executable, "-c", textwrap.dedent(code)]
+            environment = server_environment(os.environ)
             log = tmp_path / "logs" / f"server_{len(started)}.log"
-            started.append(ServerProcess("engine 3", command, dict(os.environ), log, spawner))
+            started.append(ServerProcess("engine 3", command, environment, log, spawner))
             return started[-1]
 
         yield begin
