@@ -47,7 +47,9 @@ def test_two_rollouts(start_job: Callable[..., Job], layout: tuple[str, ...]) ->
     )
     answer = model.generate(**prompt, max_new_tokens=8, do_sample=False)
     assert answer.shape[1] > prompt["input_ids"].shape[1]
-    assert (job.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "1"
+    assert (
+        job.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt"
+    ).read_text().strip() == "1"
     assert (job.run_dir / "config.yaml").exists()
     assert not job.processes()
 
