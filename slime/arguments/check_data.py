@@ -12,6 +12,12 @@ from slime.arguments.errors import Problem
 from slime.arguments.eval_config import check_eval_entries
 from slime.arguments.facts import Facts
 from slime.arguments.labels import is_label
+from slime.arguments.prompt_sources import (
+    PromptSource,
+    check_prompt_sources,
+    check_shares,
+    parse_prompt_sources,
+)
 from slime.arguments.raw import RawArguments
 from slime.arguments.scan_data import Scan, scan_prompts
 
@@ -36,14 +42,28 @@ def scan_train_data(raw: RawArguments, facts: Facts) -> Scan:
     if given is None:
         remedy = "give a file of prompts (.jsonl or .parquet)"
         return Scan([Problem("--prompt-data", None, "needed", remedy)])
-    path = facts.paths[given]
-    if is_label(path.partition("@[")[0]):
-        return Scan()  # not built: a problem already
+    sources = parse_prompt_sources(given)
+    deadline = time.monotonic() + _SECONDS_FOR_READING
+    scans = [_scan_source(source, raw, facts, deadline) for source in sources]
+    counts = [scan.count for scan in scans if scan.count is not None]
+    problems = [*check_prompt_sources(given), *(p for scan in scans for p in scan.problems)]
+    if not problems and len(counts) == len(scans):
+        problems += check_shares(given, counts)
+    return Scan(
+        problems,
+        count=sum(counts) if len(counts) == len(scans) else None,
+        names_grader=all(scan.names_grader for scan in scans),
+    )
+
+
+def _scan_source(source: PromptSource, raw: RawArguments, facts: Facts, deadline: float) -> Scan:
+    values, path = raw.values, facts.paths.get(source.path, "")
+    if not path or is_label(path.partition("@[")[0]):
+        return Scan()  # no path, or not built: a problem already
     keys = {values["input_key"]: "--input-key"}
     if values["label_key"] is not None:
         keys[values["label_key"]] = "--label-key"
-    deadline = time.monotonic() + _SECONDS_FOR_READING
-    return scan_prompts("--prompt-data", given, path, keys, deadline, values["metadata_key"])
+    return scan_prompts(source.option, source.path, path, keys, deadline, values["metadata_key"])
 
 
 def check_eval_data(args: Namespace, raw: RawArguments, facts: Facts) -> Iterator[Problem]:

@@ -10,7 +10,9 @@ GROUP = FlagGroup(
             "--prompt-data",
             str,
             None,
-            "Prompts, jsonl or parquet; path@[0:100] takes a slice.",
+            "Prompts, jsonl or parquet; path@[0:100] takes a slice. Several sources: "
+            "NAME=PATH,NAME=PATH (every prompt once per epoch), or by share of the prompts served "
+            "NAME:WEIGHT=PATH,...; NAME becomes the samples' metadata source_name.",
             path=True,
         ),
         negative(

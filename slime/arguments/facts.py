@@ -15,6 +15,7 @@ from slime.arguments.eval_config import entries_of_prompt_data, read_eval_config
 from slime.arguments.flag import Flag
 from slime.arguments.labels import is_label, label_path, target_of
 from slime.arguments.model_config import read_model_config
+from slime.arguments.prompt_sources import parse_prompt_sources
 from slime.arguments.raw import RawArguments, user_path
 from slime.arguments.registry import all_flags
 
@@ -99,6 +100,8 @@ def _path_values(flag: Flag, value: Any) -> list[str]:
         return []
     if flag.dest == "eval_prompt_data":
         return [entry["path"] for entry in entries_of_prompt_data(value)]
+    if flag.dest == "prompt_data":
+        return [source.path for source in parse_prompt_sources(value) if source.path]
     return [value]
 
 

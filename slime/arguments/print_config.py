@@ -3,7 +3,7 @@ documents the run).
 """
 
 from argparse import Namespace
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import yaml
@@ -12,6 +12,7 @@ from slime.arguments.eval_config import entries_of_prompt_data
 from slime.arguments.flag import Flag
 from slime.arguments.labels import is_label
 from slime.arguments.passthrough import TARGETS
+from slime.arguments.prompt_sources import parse_prompt_sources, render_prompt_sources
 from slime.arguments.registry import GROUPS, all_flags
 
 _NOT_PRINTED = ("config", "print_config", "dry_run")
@@ -85,6 +86,13 @@ def _printed(args: Namespace, flag: Flag, value: Any) -> Any:
         given = [word for entry in entries_of_prompt_data(value) for word in entry.values()]
         resolved = args.eval_prompt_data
         return [_portable(a, b) for a, b in zip(given, resolved, strict=True)]
+    if flag.dest == "prompt_data" and value is not None:
+        sources = zip(
+            parse_prompt_sources(value), parse_prompt_sources(args.prompt_data), strict=True
+        )
+        return render_prompt_sources(
+            [replace(given, path=_portable(given.path, found.path)) for given, found in sources]
+        )
     if not flag.path or not isinstance(value, str):
         return value
     return _portable(value, getattr(args, flag.dest))

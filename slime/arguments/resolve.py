@@ -12,6 +12,7 @@ from typing import Any
 from slime.arguments.errors import ConfigError
 from slime.arguments.eval_config import build_eval_dataset_configs, entries_of_prompt_data
 from slime.arguments.facts import Facts
+from slime.arguments.prompt_sources import with_paths
 from slime.arguments.raw import RawArguments
 from slime.arguments.registry import all_flags
 from slime.arguments.resolve_model import resolve_model, resolve_precision
@@ -46,8 +47,10 @@ def value_of(raw: RawArguments, dest: str) -> Any:
 def _resolve_paths(args: Namespace, facts: Facts) -> None:
     for flag in all_flags():
         value = getattr(args, flag.dest)
-        if flag.path and isinstance(value, str):
+        if flag.path and isinstance(value, str) and flag.dest != "prompt_data":
             setattr(args, flag.dest, facts.paths.get(value, value))
+    if args.prompt_data is not None:
+        args.prompt_data = with_paths(args.prompt_data, facts.paths)
     words = args.eval_prompt_data
     if words is not None and (len(words) == 1 or len(words) % 2 == 0):
         args.eval_prompt_data = [

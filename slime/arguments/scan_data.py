@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slime.arguments.errors import Problem
+from slime.arguments.scan_parquet import scan_parquet
 
-TEXT_SUFFIXES = (".jsonl", ".json")
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+SUFFIXES = (".jsonl", ".json", ".parquet")
 MOST_PROBLEMS = 5  # shown per file
 _SLICE = re.compile(r"(?P<path>.*?)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]$")
 
@@ -23,7 +23,7 @@ class Scan:
     Attributes:
         problems: What is wrong with it.
         count: Its prompts, the slice applied; None when they were not all counted.
-        names_grader: The first line's metadata says `rm_type`.
+        names_grader: The metadata says `rm_type` (that of the first line, of a jsonl file).
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -68,12 +68,13 @@ def scan_prompts(
     if source.suffix not in SUFFIXES:
         message = f"unknown kind of file {source.suffix or '(no suffix)'}"
         return Scan([Problem(option, given, message, "give .jsonl or .parquet")])
-    if source.suffix not in TEXT_SUFFIXES:
-        return Scan()
-    try:
-        scan = _scan_lines(option, source, keys, deadline, metadata_key)
-    except OSError as error:
-        return Scan([Problem(option, given, f"cannot be read: {error.strerror}")])
+    if source.suffix == ".parquet":
+        scan = Scan(*scan_parquet(option, given, source, keys, metadata_key))
+    else:
+        try:
+            scan = _scan_lines(option, source, keys, deadline, metadata_key)
+        except OSError as error:
+            return Scan([Problem(option, given, f"cannot be read: {error.strerror}")])
     if scan.count is not None and not scan.problems:
         scan.count = len(range(scan.count)[span])
         if scan.count == 0:

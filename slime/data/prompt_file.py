@@ -3,26 +3,16 @@
 """
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from slime.arguments.errors import ConfigError, Problem
+from slime.arguments.scan_data import split_slice
 
 Row = dict[str, Any]
-_SLICE = re.compile(r"^(?P<path>.+)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]$")
 _MOST_PROBLEMS = 10  # bad lines that are listed before the reader gives up
-
-
-def split_slice(path: str) -> tuple[Path, slice]:
-    """`p@[a:b]` -> (p, slice(a, b)); either end may be missing, and negative as in Python."""
-    match = _SLICE.match(path)
-    if match is None:
-        return Path(path), slice(None)
-    ends = (int(match[name]) if match[name] else None for name in ("start", "stop"))
-    return Path(match["path"]), slice(*ends)
 
 
 def read_file(path: str | Path) -> Iterator[Row]:
@@ -37,7 +27,8 @@ def read_file(path: str | Path) -> Iterator[Row]:
 
 def read_rows(path: str | Path) -> list[tuple[str, Row]]:
     """Rows with their place (`train.jsonl:3`); raises as `read_file`."""
-    file, part = split_slice(str(path))
+    name, part = split_slice(str(path))
+    file = Path(name)
     if not file.is_file():
         raise ConfigError([Problem(str(file), None, "there is no such file", "check the path")])
     if file.suffix == ".parquet":

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from slime.arguments.errors import ConfigError, Problem, did_you_mean
+from slime.data.media import media_of, processor_inputs, with_media
 from slime.data.prompt_file import Row, read_file, read_rows
 from slime.samples.sample import Sample
 
@@ -47,17 +48,19 @@ class Dataset:
         seed: int = 42,
         apply_chat_template: bool = False,
         apply_chat_template_kwargs: dict[str, Any] | None = None,
+        source_name: str | None = None,
     ) -> None:
         """Read `path` (see `read_file` for slices).
 
         Args:
             path: jsonl or parquet.
             tokenizer: Needed for the chat template and for `max_length`.
-            processor: Of multimodal models; passed on.
+            processor: Of multimodal models: it counts the tokens of prompts with media.
             max_length: Longest prompt in tokens; longer ones are left out, with a warning that
                 counts them.
             prompt_key: Key of the prompt: text, or a list of messages.
-            multimodal_keys: Kind of medium -> key.
+            multimodal_keys: Kind of medium (image, video, audio) -> key of one or a list of them;
+                the marks `<image>`, `<video>`, `<audio>` in the messages are filled with them.
             label_key: Key of the label.
             tool_key: Key of the tools; rows without it have none.
             metadata_key: Key of the metadata; rows without it have none.
@@ -65,6 +68,7 @@ class Dataset:
             apply_chat_template: Make the prompt's text with the tokenizer's template (a plain text
                 counts as one user message).
             apply_chat_template_kwargs: For the template.
+            source_name: Goes into the metadata of samples whose row does not say it itself.
 
         Raises:
             ConfigError: Rows lack a key, no prompt remains, or a tokenizer is needed and not there.
@@ -79,9 +83,13 @@ class Dataset:
         samples = []
         for place, row in rows:
             sample = _make_sample(place, row, prompt_key, label_key, tool_key, metadata_key)
+            if source_name is not None:
+                sample.metadata = {"source_name": source_name} | sample.metadata
+            if apply_chat_template and isinstance(sample.prompt, str):
+                sample.prompt = [{"role": "user", "content": sample.prompt}]
             if multimodal_keys:
-                media = {kind: row[key] for kind, key in multimodal_keys.items() if key in row}
-                sample.multimodal_inputs = media or None
+                sample.multimodal_inputs = media_of(row, multimodal_keys)
+                sample.prompt = with_media(place, sample.prompt, sample.multimodal_inputs)
             if apply_chat_template:
                 template_kwargs = apply_chat_template_kwargs or {}
                 sample.prompt = _render(tokenizer, sample, template_kwargs)
@@ -111,6 +119,11 @@ class Dataset:
         self.samples = [self.origin_samples[i] for i in order]
         self.epoch_id = new_epoch_id
 
+    def start_epoch(self, epoch_id: int, *, shuffle: bool) -> None:
+        """Put the samples into the order of an epoch: shuffled, or as they lie in the file."""
+        if shuffle:
+            self.shuffle(epoch_id)
+
 
 def filter_long_prompt(
     origin_samples: list[Sample], tokenizer: Any, processor: Any, max_length: int | None
@@ -126,12 +139,12 @@ def filter_long_prompt(
         else _render(tokenizer, sample, sample.apply_chat_template_kwargs)
         for sample in origin_samples
     ]
-    ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    kept = [
-        sample
-        for sample, tokens in zip(origin_samples, ids, strict=True)
-        if len(tokens) <= max_length
-    ]
+    lengths = [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    for number, sample in enumerate(origin_samples):
+        if sample.multimodal_inputs and processor is not None:  # a medium is many tokens
+            inputs = processor(text=[texts[number]], **processor_inputs(sample.multimodal_inputs))
+            lengths[number] = len(inputs["input_ids"][0])
+    kept = [s for s, length in zip(origin_samples, lengths, strict=True) if length <= max_length]
     if len(kept) < len(origin_samples):
         logger.warning(
             "%d of %d prompts have more than %d tokens and are left out",
@@ -170,16 +183,15 @@ def _make_sample(
     tools = row.get(tool_key) if tool_key else None
     if tools is not None:
         metadata = metadata | {"tools": json.loads(tools) if isinstance(tools, str) else tools}
+    if isinstance(row.get("source_name"), str):
+        metadata = {"source_name": row["source_name"]} | metadata
     label = row[label_key] if label_key else None
     return Sample(prompt=row[prompt_key], label=label, metadata=metadata)
 
 
 def _render(tokenizer: Any, sample: Sample, template_kwargs: dict[str, Any]) -> str:
-    messages = sample.prompt
-    if isinstance(messages, str):
-        messages = [{"role": "user", "content": messages}]
     text: str = tokenizer.apply_chat_template(
-        messages,
+        sample.prompt,
         tools=sample.metadata.get("tools"),
         tokenize=False,
         add_generation_prompt=True,

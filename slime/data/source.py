@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from slime.arguments.errors import ConfigError, Problem
-from slime.data.prompts import Dataset, Tokenizer
+from slime.data.prompt_sets import load_prompts
+from slime.data.prompts import Tokenizer
 from slime.data.source_state import History, SourceState, read_state, state_path, write_state
 from slime.hooks.loading import load_function
 from slime.hooks.sample_hooks import current_rollout_id
@@ -69,12 +70,11 @@ class RolloutDataSource(DataSource):
         self.sample_group_index = 0
         self.sample_index = 0
         self.metadata: dict[str, Any] = {}
-        self.dataset = _load_dataset(args, tokenizer, processor)
+        self.dataset = load_prompts(args, tokenizer, processor)
         self._history = History(
             args.rollout_batch_size, getattr(args, "start_rollout_id", None) or 0
         )
-        if self.dataset is not None and args.rollout_shuffle:
-            self.dataset.shuffle(self.epoch_id)
+        self._start_epoch()
 
     def __len__(self) -> int:
         return self.num_prompts() or 0
@@ -146,8 +146,11 @@ class RolloutDataSource(DataSource):
                 state.num_prompts,
                 min(self.sample_offset, len(self.dataset)),
             )
-        if self.args.rollout_shuffle:
-            self.dataset.shuffle(self.epoch_id)
+        self._start_epoch()
+
+    def _start_epoch(self) -> None:
+        if self.dataset is not None:
+            self.dataset.start_epoch(self.epoch_id, shuffle=self.args.rollout_shuffle)
 
     def _next_prompt(self) -> Sample:
         if self.dataset is None:
@@ -155,8 +158,7 @@ class RolloutDataSource(DataSource):
         if self.sample_offset >= len(self.dataset):
             self.epoch_id += 1
             self.sample_offset = 0
-            if self.args.rollout_shuffle:
-                self.dataset.shuffle(self.epoch_id)
+            self._start_epoch()
         prompt = self.dataset[self.sample_offset]
         self.sample_offset += 1
         return prompt
@@ -216,7 +218,8 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
         self._history.before_handing_out(current_rollout_id(), self._state)
         buffered: list[Group] = []
         if self.buffer and num_samples > 0:
-            buffered = self._take_from_buffer(self.args, None, self.buffer, num_samples)
+            rollout_id = current_rollout_id()
+            buffered = self._take_from_buffer(self.args, rollout_id, self.buffer, num_samples)
         if len(buffered) > num_samples:
             raise ValueError(
                 f"--buffer-filter-path = {self.args.buffer_filter_path}: took {len(buffered)} "
@@ -257,30 +260,6 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
 
     def _set_buffer(self, buffer: list[Group]) -> None:
         self.buffer = buffer
-
-
-def _load_dataset(args: Namespace, tokenizer: Tokenizer | None, processor: Any) -> Dataset | None:
-    if not args.rollout_global_dataset or args.prompt_data is None:
-        return None
-    max_length = args.rollout_max_prompt_len
-    needs_tokenizer = args.apply_chat_template or max_length is not None
-    if tokenizer is None and needs_tokenizer and args.hf_checkpoint:
-        # By path, so that this room stays free of transformers in the build graph.
-        tokenizer = load_function("slime.rollout.tokenizer.load_tokenizer")(args.hf_checkpoint)
-    return Dataset(
-        args.prompt_data,
-        tokenizer,
-        processor,
-        max_length,
-        prompt_key=args.input_key,
-        multimodal_keys=args.multimodal_keys,
-        label_key=args.label_key,
-        tool_key=args.tool_key,
-        metadata_key=args.metadata_key,
-        seed=args.rollout_seed,
-        apply_chat_template=args.apply_chat_template,
-        apply_chat_template_kwargs=args.apply_chat_template_kwargs,
-    )
 
 
 def _as_handed_out(sample: Sample) -> Sample:

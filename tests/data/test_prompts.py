@@ -128,3 +128,73 @@ def test_shuffles_depend_on_seed_and_epoch_alone(write_jsonl: Callable[..., str]
     assert order(1, 0, 1, 2) == order(1, 2)
     assert len({tuple(order(s, e)) for s in (1, 2) for e in (0, 1)}) == 4
     assert sorted(order(1, 3), key=int) == [str(n) for n in range(50)]
+
+
+def test_media_take_the_places_of_their_marks(
+    write_jsonl: Callable[..., str],
+) -> None:
+    row = {
+        "text": [
+            {"role": "system", "content": "look"},
+            {"role": "user", "content": "<image> and <image>: same as <video>?"},
+        ],
+        "pictures": ["1.png", "2.png"],
+        "clip": "c.mp4",
+    }
+    keys = {"image": "pictures", "video": "clip", "audio": "sound"}
+    (sample,) = Dataset(write_jsonl([row]), None, None, None, multimodal_keys=keys)
+    assert sample.multimodal_inputs == {"image": ["1.png", "2.png"], "video": ["c.mp4"]}
+    assert sample.prompt[0] == {"role": "system", "content": "look"}
+    assert sample.prompt[1]["content"] == [
+        {"type": "image", "image": "1.png"},
+        {"type": "text", "text": " and "},
+        {"type": "image", "image": "2.png"},
+        {"type": "text", "text": ": same as "},
+        {"type": "video", "video": "c.mp4"},
+        {"type": "text", "text": "?"},
+    ]
+
+
+def test_rows_without_media_parts_of_their_own_and_plain_texts_stay(
+    write_jsonl: Callable[..., str],
+) -> None:
+    parts = [{"role": "user", "content": [{"type": "image"}]}]
+    rows = [{"text": "no <image>"}, {"text": parts, "i": "1.png"}, {"text": "a", "i": "2.png"}]
+    data = Dataset(write_jsonl(rows), None, None, None, multimodal_keys={"image": "i"})
+    assert [sample.prompt for sample in data] == ["no <image>", parts, "a"]
+    assert [s.multimodal_inputs for s in data] == [None, {"image": ["1.png"]}, {"image": ["2.png"]}]
+
+
+def test_a_text_under_a_chat_template_gets_its_media_too(write_jsonl: Callable[..., str]) -> None:
+    class Parts:
+        def apply_chat_template(self, conversation: Any, **kwargs: Any) -> str:
+            return "".join(part["type"][0] for part in conversation[0]["content"])
+
+    data = Dataset(
+        write_jsonl([{"text": "<image>?", "i": "1.png"}]),
+        Parts(),
+        None,
+        None,
+        multimodal_keys={"image": "i"},
+        apply_chat_template=True,
+    )
+    assert data[0].prompt == "it"
+
+
+def test_marks_and_media_must_agree(write_jsonl: Callable[..., str]) -> None:
+    rows = [{"text": [{"role": "user", "content": "<image><image>"}], "i": ["1.png"]}]
+    with pytest.raises(ConfigError, match=r"prompts\.jsonl:1: has 1 of kind image, but 2 marks"):
+        Dataset(write_jsonl(rows), None, None, None, multimodal_keys={"image": "i"})
+
+
+def test_the_processor_counts_the_tokens_of_media(tokenizer: Any) -> None:
+    calls = []
+
+    def processor(text: list[str], **media: Any) -> dict[str, list[list[int]]]:
+        calls.append(media)
+        return {"input_ids": [[0] * (len(text[0]) + 10 * len(media["images"]))]}
+
+    samples = [Sample(prompt="aa"), Sample(prompt="aa", multimodal_inputs={"image": ["1.png"]})]
+    assert filter_long_prompt(samples, tokenizer, processor, 11) == samples[:1]
+    assert filter_long_prompt(samples, tokenizer, processor, 12) == samples
+    assert calls == [{"images": ["1.png"]}] * 2
