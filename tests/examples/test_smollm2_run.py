@@ -19,7 +19,7 @@ CONFIG = "examples/smollm2/config.yaml"
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("smollm2") / "run"
-    options = ["--num-rollout=1", "--eval-interval=100", f"--run-dir={folder}"]
+    options = ["--num-rollout=1", f"--run-dir={folder}"]
     done = subprocess.run(
         [sys.executable, "-m", "slime.train", f"--config={CONFIG}", *options],
         cwd=os.environ.get("SLIME_RUNFILES", os.getcwd()),
@@ -52,7 +52,8 @@ def test_one_rollout_is_graded_and_trained(run_dir: Path) -> None:
     records = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
     (rollout,) = [record for record in records if record["kind"] == "rollout"]
     assert 0.0 <= rollout["rollout/raw_reward"] <= 1.0
-    assert rollout["rollout/weight_version_min"] == rollout["rollout/weight_version_max"] == 0
+    assert rollout["rollout/weight_lag_max"] == 0  # made by the weights that the trainer had sent
+    assert rollout["train/train_rollout_logprob_abs_diff"] < 0.1  # bfloat16 in two programs
     assert 0 < rollout["rollout/response_tokens"] <= 16 * 32
     assert rollout["train/grad_norm"] >= 0.0
 
@@ -65,4 +66,4 @@ def test_the_export_has_the_weights_names_and_shapes_of_the_model(run_dir: Path)
         after |= load_file(shard)
     assert {k: v.shape for k, v in after.items()} == {k: v.shape for k, v in before.items()}
     largest = max((after[k].float() - before[k].float()).abs().max().item() for k in before)
-    assert largest < 1e-4  # one step of Adam at 1e-6, and the rounding to the export's type
+    assert largest < 1e-4  # one step of Adam at 1e-6; large weights stay the same in bfloat16
