@@ -132,7 +132,7 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.utils.reloadable_process_group": "slime.trainer.reloadable_process_group",
     # engines
     "slime.backends.sglang_utils.external": "slime.engines.external",
-    "slime.backends.sglang_utils.sglang_config": "slime.engines.topology",
+    "slime.backends.sglang_utils.sglang_config": "slime.arguments.sglang_config",
     "slime.utils.health_monitor": "slime.engines.health_monitor",
     # cluster
     "slime.ray.placement_group": "slime.cluster.placement",

@@ -1,4 +1,4 @@
-"""Checks of sizes: ranges of single numbers, ranks and engines, lengths."""
+"""Checks of sizes: ranges of single numbers, ranks, lengths."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def check_ranges(raw: RawArguments) -> Iterator[Problem]:
 
 
 def check_ranks(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
-    """World size against the parallel layout, engines against their GPUs."""
+    """World size against the parallel layout."""
     world, model = args.world_size, args.model_parallel_size
     shown = f"{args.actor_num_nodes} x {args.actor_num_gpus_per_node} ranks"
     if world % model:
@@ -132,23 +132,6 @@ def check_ranks(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
             f"{args.expert_tensor_parallel_size} x pipeline {args.pipeline_model_parallel_size}",
             f"give a multiple of {experts} ranks, or smaller parallel sizes",
         )
-    yield from _check_engines(args)
-
-
-def _check_engines(args: Namespace) -> Iterator[Problem]:
-    gpus, each = args.rollout_num_gpus, args.rollout_num_gpus_per_engine
-    if gpus is None:
-        remedy = "say how many GPUs generate, or share those of the trainer with --colocate"
-        yield Problem("--rollout-num-gpus", None, "needed", remedy)
-    elif not args.debug_train_only and (gpus < each or gpus % each):
-        message = f"is no multiple of --rollout-num-gpus-per-engine {each}"
-        yield Problem("--rollout-num-gpus", gpus, message, f"give a multiple of {each}")
-    if each > args.num_gpus_per_node and each % args.num_gpus_per_node:
-        message = (
-            "an engine over several nodes takes whole ones (--num-gpus-per-node "
-            f"{args.num_gpus_per_node})"
-        )
-        yield Problem("--rollout-num-gpus-per-engine", each, message)
 
 
 def check_lengths(args: Namespace, raw: RawArguments) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.arguments.device import detect_device
-from slime.arguments.errors import Problem
+from slime.arguments.errors import ConfigError, Problem
 from slime.arguments.eval_config import entries_of_prompt_data, read_eval_config
 from slime.arguments.flag import Flag
 from slime.arguments.labels import is_label, label_path, target_of
@@ -18,6 +18,7 @@ from slime.arguments.model_config import read_model_config
 from slime.arguments.prompt_sources import parse_prompt_sources
 from slime.arguments.raw import RawArguments, user_path
 from slime.arguments.registry import all_flags
+from slime.arguments.sglang_config import read_models
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Facts:
         eval_entries: Evaluation data sets as given, with absolute paths.
         eval_defaults: Their common settings.
         num_prompts: Prompts in --prompt-data, if they could be counted.
+        sglang_models: What --sglang-config holds, unchecked; None if it could not be read.
     """
 
     device: str = "cpu"
@@ -43,6 +45,7 @@ class Facts:
     eval_entries: tuple[Any, ...] = ()
     eval_defaults: Any = field(default_factory=dict)
     num_prompts: int | None = None
+    sglang_models: Any = None
 
 
 def gather_facts(
@@ -52,6 +55,7 @@ def gather_facts(
     environment = os.environ if environment is None else environment
     paths, problems = _absolute_paths(raw, environment)
     entries, defaults, eval_problems = _eval_entries(raw, paths, environment)
+    models, models_problems = _sglang_models(raw, paths, environment)
     facts = Facts(
         device=detect_device(environment),
         directory=str(user_path("", environment)),
@@ -60,8 +64,9 @@ def gather_facts(
         hf_config=_hf_config(raw, paths),
         eval_entries=tuple(entries),
         eval_defaults=defaults,
+        sglang_models=models,
     )
-    return facts, problems + eval_problems
+    return facts, problems + eval_problems + models_problems
 
 
 def absolute_path(value: str, environment: Mapping[str, str]) -> str | None:
@@ -111,6 +116,27 @@ def _hf_config(raw: RawArguments, paths: Mapping[str, str]) -> dict[str, Any] | 
         return read_model_config(Path(paths[given])) if given else None
     except (OSError, ValueError):
         return None  # check_model says what is wrong with it
+
+
+def _sglang_models(
+    raw: RawArguments, paths: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[Any, list[Problem]]:
+    """The models of --sglang-config with absolute paths."""
+    given = raw.values["sglang_config"]
+    if given is None or is_label(paths[given]):
+        return None, []
+    try:
+        models = read_models(paths[given])
+    except ConfigError as error:
+        return None, error.problems
+    problems = []
+    for model in models if isinstance(models, list) else []:
+        if isinstance(model, dict) and isinstance(model.get("model_path"), str):
+            path = absolute_path(model["model_path"], environment)
+            if path is None:
+                problems.append(unbuilt_label("--sglang-config", model["model_path"]))
+            model["model_path"] = path or model["model_path"]
+    return models, problems
 
 
 def _eval_entries(

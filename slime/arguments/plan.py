@@ -110,18 +110,30 @@ def _rollout_processes(args: Namespace) -> list[Process]:
         address = f"{args.sglang_router_ip}:{args.sglang_router_port}"
         processes.append(Process("router", "joined, not started", address))
     else:
-        processes.append(
-            Process("router", "sglang-router", FREE_PORT, ROUTER_GIB if on_cpu else 0.0)
-        )
+        names = [f"router of {model.name}" for model in args.sglang_models] or ["router"]
+        memory = ROUTER_GIB if on_cpu else 0.0
+        processes += [Process(name, "sglang-router", FREE_PORT, memory) for name in names]
     external = args.rollout_external_engine_addrs or []
     for index, address in enumerate(external):
         processes.append(Process(f"engine {index}", "joined, not started", address))
-    for index in range(0 if external else args.rollout_num_engines):
-        size = args.rollout_num_gpus_per_engine
-        role = f"SGLang tp{size}, {args.sglang_server_args.get('dtype')}"
+    for index, (size, serves) in enumerate([] if external else _engines(args)):
+        role = f"SGLang tp{size}, {args.sglang_server_args.get('dtype')}{serves}"
         role += f", {args.engine_threads} thread(s)" if on_cpu else ""
         processes.append(Process(f"engine {index}", role, FREE_PORT, engine_gib(args)))
     return processes
+
+
+def _engines(args: Namespace) -> list[tuple[int, str]]:
+    """(tensor-parallel size, what it serves) of every engine."""
+    if not args.sglang_models:
+        return [(args.rollout_num_gpus_per_engine, "")] * args.rollout_num_engines
+    return [
+        (group.num_gpus_per_engine, f", {model.name} {group.worker_type}")
+        for model in args.sglang_models
+        for group in model.server_groups
+        if group.worker_type != "placeholder"
+        for _ in range(group.num_gpus // group.num_gpus_per_engine)
+    ]
 
 
 def _numbers(args: Namespace) -> dict[str, object]:

@@ -63,6 +63,7 @@ def render_resolved(args: Namespace) -> str:
         {name: value for name, value in asdict(dataset).items() if value is not None}
         for dataset in args.eval_datasets
     ]
+    values["sglang_models"] = [asdict(model) for model in args.sglang_models]
     text: str = yaml.safe_dump(values, sort_keys=True, allow_unicode=True)
     return text
 

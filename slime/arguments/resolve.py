@@ -16,6 +16,7 @@ from slime.arguments.prompt_sources import with_paths
 from slime.arguments.raw import RawArguments
 from slime.arguments.registry import all_flags
 from slime.arguments.resolve_model import resolve_model, resolve_precision
+from slime.arguments.sglang_config import SglangConfig
 
 
 def resolve(raw: RawArguments, facts: Facts) -> Namespace:
@@ -27,6 +28,7 @@ def resolve(raw: RawArguments, facts: Facts) -> Namespace:
     _resolve_paths(args, facts)
     _resolve_run(args, facts)
     _resolve_debug(args)
+    _resolve_models(args, facts)
     _resolve_cluster(args, raw)
     resolve_precision(args)
     resolve_model(args, raw, facts)
@@ -101,6 +103,22 @@ def _resolve_debug(args: Namespace) -> None:
         args.debug_train_only = True  # as published: loaded rollouts need no engines
 
 
+def _resolve_models(args: Namespace, facts: Facts) -> None:
+    """The models of --sglang-config; [] without one, or where its form is wrong."""
+    args.sglang_models = []
+    if facts.sglang_models is None:
+        return
+    try:
+        config = SglangConfig.from_entries(facts.sglang_models)
+    except ConfigError:
+        return  # validation lists the same problems
+    for model in config.models:
+        model.resolve(args)
+    args.sglang_models = config.models
+    if args.rollout_num_gpus is None:
+        args.rollout_num_gpus = config.total_num_gpus()
+
+
 def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
     on_cpu = args.device == "cpu"
     if on_cpu and not raw.given("actor_num_gpus_per_node"):
@@ -127,6 +145,8 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
     args.rollout_num_engines = (args.rollout_num_gpus or 0) // max(
         args.rollout_num_gpus_per_engine, 1
     )
+    if args.sglang_models:
+        args.rollout_num_engines = sum(model.num_engines() for model in args.sglang_models)
     # A CPU has no second memory to move anything to.
     moves = args.offload or (args.colocate and not on_cpu)
     args.offload_train = moves if args.offload_train is None else args.offload_train

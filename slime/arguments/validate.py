@@ -7,6 +7,7 @@ from argparse import Namespace
 from slime.arguments.check_algorithm import check_advantages, check_kl, check_modes, check_reward
 from slime.arguments.check_batches import check_batches
 from slime.arguments.check_data import check_directories, check_eval_data
+from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
 from slime.arguments.check_model import check_checkpoint, check_layout, check_shape
 from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
@@ -27,6 +28,7 @@ def validate(
     problems = list(check_ranges(raw))
     if not problems:  # a size of 0 would make nonsense of the sums below
         problems += check_ranks(args, raw)
+        problems += check_engines(args, facts)
         problems += check_batches(args, raw)
         problems += check_lengths(args, raw)
         problems += check_layout(args)
