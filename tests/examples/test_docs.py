@@ -80,7 +80,7 @@ def help_of(program: Target) -> str:
 
 
 @pytest.mark.parametrize("command", commands(), ids=str)
-def test_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     if command.words[0] == "slime":  # with a configuration of the reader's own
         given = {word.partition("=")[0] for word in command.words if word.startswith("--")}
@@ -95,7 +95,8 @@ def test_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     if command.words[1] == "run":
         program = target(command.labels[0])
         if program.attributes["module"] == "slime.train":
-            parse_args(argv=command.options)  # reads the configuration, finds model, data and hooks
+            # Reads the configuration, finds model, data and hooks. Sources may be read-only here.
+            parse_args(argv=[*command.options, f"--run-dir={tmp_path}"])
         elif command.options:
             options = [word.partition("=")[0] for word in command.options if word.startswith("--")]
             text = help_of(program)
