@@ -66,14 +66,14 @@ def _check_steps(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         remedy = f"give one of --global-batch-size {samples // steps} and --num-steps-per-rollout"
         yield Problem("--global-batch-size", batch, message, remedy)
     else:
-        yield from _check_split(args)
+        yield from check_split(args)
     if args.use_dynamic_batch_size and args.max_tokens_per_gpu is None:
         message = "needed with --use-dynamic-batch-size"
         remedy = "say how many tokens a micro-batch may have on one rank"
         yield Problem("--max-tokens-per-gpu", None, message, remedy)
 
 
-def _check_split(args: Namespace) -> Iterator[Problem]:
+def check_split(args: Namespace) -> Iterator[Problem]:
     """A step over the data-parallel ranks."""
     batch, ranks, micro = args.global_batch_size, args.data_parallel_size, args.micro_batch_size
     if args.use_dynamic_batch_size and batch < ranks:

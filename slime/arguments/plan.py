@@ -13,6 +13,7 @@ from slime.arguments.estimate import (
     train_rank_gib,
 )
 from slime.arguments.print_config import changed_options
+from slime.arguments.roles import parse_megatron_role_args
 
 FREE_PORT = "free loopback port"
 
@@ -85,15 +86,18 @@ def _ray(args: Namespace) -> list[Process]:
 def _train_ranks(args: Namespace) -> list[Process]:
     if args.debug_rollout_only:
         return []
-    memory = train_rank_gib(args)
     roles = ("actor", "critic") if args.use_critic else ("actor",)
     ranks = []
     for role in roles:
-        for rank in range(args.world_size):
+        own = args
+        if args.megatron_config_path is not None:
+            own = parse_megatron_role_args(args, args.megatron_config_path, role)
+        memory = train_rank_gib(own)
+        for rank in range(own.world_size):
             place = " ".join(
-                f"{name}{index}" for name, index in rank_coordinates(args, rank).items()
+                f"{name}{index}" for name, index in rank_coordinates(own, rank).items()
             )
-            backend = f"{args.distributed_backend}, {args.dtype}"
+            backend = f"{own.distributed_backend}, {own.dtype}"
             port = f"{FREE_PORT} (rendezvous)" if rank == 0 else ""
             ranks.append(Process(f"train rank {rank}", f"{role} {place}, {backend}", port, memory))
     return ranks

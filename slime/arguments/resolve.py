@@ -15,7 +15,7 @@ from slime.arguments.facts import Facts
 from slime.arguments.prompt_sources import with_paths
 from slime.arguments.raw import RawArguments
 from slime.arguments.registry import all_flags
-from slime.arguments.resolve_model import resolve_model, resolve_precision
+from slime.arguments.resolve_model import resolve_layout, resolve_model, resolve_precision
 from slime.arguments.sglang_config import SglangConfig
 
 
@@ -123,15 +123,7 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
     on_cpu = args.device == "cpu"
     if on_cpu and not raw.given("actor_num_gpus_per_node"):
         args.actor_num_gpus_per_node = 1
-    args.world_size = args.actor_num_nodes * args.actor_num_gpus_per_node
-    args.model_parallel_size = (
-        args.tensor_model_parallel_size
-        * args.pipeline_model_parallel_size
-        * args.context_parallel_size
-    )
-    args.data_parallel_size = args.world_size // max(args.model_parallel_size, 1)
-    if args.expert_tensor_parallel_size is None:
-        args.expert_tensor_parallel_size = args.tensor_model_parallel_size
+    resolve_layout(args)
     if args.debug_train_only:
         args.rollout_num_gpus = 0
     elif args.rollout_external_engine_addrs:

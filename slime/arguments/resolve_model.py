@@ -1,5 +1,5 @@
 """The part of resolution that concerns the model: its shape from the checkpoint, its precision from
-the device.
+the device, its layout over the train ranks.
 """
 
 from argparse import Namespace
@@ -18,6 +18,19 @@ def resolve_precision(args: Namespace) -> None:
     args.dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
     if args.transformer_impl is None:
         args.transformer_impl = "local" if args.device == "cpu" else "transformer_engine"
+
+
+def resolve_layout(args: Namespace) -> None:
+    """How the train ranks divide into model and data parallelism."""
+    args.world_size = args.actor_num_nodes * args.actor_num_gpus_per_node
+    args.model_parallel_size = (
+        args.tensor_model_parallel_size
+        * args.pipeline_model_parallel_size
+        * args.context_parallel_size
+    )
+    args.data_parallel_size = args.world_size // max(args.model_parallel_size, 1)
+    if args.expert_tensor_parallel_size is None:
+        args.expert_tensor_parallel_size = args.tensor_model_parallel_size
 
 
 def resolve_model(args: Namespace, raw: RawArguments, facts: Facts) -> None:
