@@ -34,7 +34,6 @@ class TrainActor:
     def init(self, master: tuple[str, int]) -> int:
         """Join the other ranks and load weights; returns the first rollout to run."""
         from slime.trainer.initialize import init
-        from slime.trainer.trainer import Trainer
 
         init(
             self.args,
@@ -43,6 +42,8 @@ class TrainActor:
             master_addr=master[0],
             master_port=master[1],
         )
+        from slime.trainer.trainer import Trainer  # after init, which quiets Megatron's warnings
+
         self.trainer = Trainer(self.args)
         return self.trainer.load()
 
