@@ -5,6 +5,7 @@ What the user passes through (`--sglang-*`, `--router-*`) always wins over what 
 """
 
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
@@ -94,6 +95,7 @@ def engine_environment(
     `scratch` is a folder of this engine alone.
     """
     environment = server_environment(inherited, _PLUGINS)
+    cores = f"0-{(os.cpu_count() or 1) - 1}"
     if args.device == "cpu":
         environment |= {
             "OMP_NUM_THREADS": str(args.engine_threads),
@@ -101,6 +103,8 @@ def engine_environment(
             # Over TCP, torch's store of the ranks would listen on every interface of the machine.
             "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE": f"file://{scratch}/ranks",
             "GLOO_SOCKET_IFNAME": "lo",
+            # One entry per rank: any core will do. Without it SGLang wants a NUMA node per rank.
+            "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * args.rollout_num_gpus_per_engine),
         }
     return environment | {
         "TMPDIR": str(scratch),  # SGLang leaves its sockets' files there

@@ -20,6 +20,7 @@ _STARTUP_SECONDS = {"cpu": 600.0, "cuda": 1800.0}
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 2.0
 _PORT_ATTEMPTS = 4
+_LONGEST_TEMP_PATH = 50
 _STOP_SECONDS = 1.0  # SGLang looks for its SIGTERM every 5 s and has nothing to save
 
 
@@ -43,7 +44,7 @@ class RolloutServers:
         # Children die with the thread that started them, so that thread must live as long as this
         # object.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-spawner")
-        self._scratch = tempfile.TemporaryDirectory(prefix="slime-engines-")
+        self._scratch = _short_scratch()
         self._http = requests.Session()
         self._http.trust_env = False  # a proxy from the environment must not see loopback traffic
 
@@ -190,3 +191,9 @@ class RolloutServers:
         if time.monotonic() - started > limit:
             tails = "\n".join(server.log_tail() for server in self._all())
             raise EngineDied(f"the engines did not {what} within {limit:.0f} s\n{tails}")
+
+
+def _short_scratch() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder whose path leaves room for the names of sockets (107 bytes in all)."""
+    short = len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH
+    return tempfile.TemporaryDirectory(prefix="slime-engines-", dir=None if short else "/tmp")

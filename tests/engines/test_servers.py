@@ -72,7 +72,7 @@ def generate_until_error(servers):
 
 
 def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
-    model_folder, tmp_path, tmp_path_factory, monkeypatch
+    model_folder, tmp_path, monkeypatch
 ):
     """Both the router's and the engine's port are taken between choice and bind."""
     first = []
@@ -85,8 +85,9 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
 
     ports_free = ports.free_ports
     monkeypatch.setattr(ports, "free_ports", free_ports)
-    private = tmp_path_factory.mktemp("tmp")  # other programs of the machine write to /tmp
-    monkeypatch.setattr(tempfile, "tempdir", str(private))
+    # Other programs of the machine write to /tmp; pytest's own folders are too long for sockets.
+    private = tempfile.mkdtemp(dir="/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", private)
     others = psutil.Process().children(recursive=True)
     servers = RolloutServers(make_args(model_folder, tmp_path), tmp_path)
     servers.start(progress=print)
@@ -116,8 +117,18 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
     assert not [p for p in mine if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert mapped
     assert mapped.isdisjoint(entry.inode() for entry in os.scandir("/dev/shm"))
-    assert os.listdir(private) == []
+    os.rmdir(private)  # which fails if something is in it
     servers.stop()  # a second stop does nothing
+
+
+def test_scratch_has_a_short_path_wherever_temporary_files_go(model_folder, tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    servers = RolloutServers(make_args(model_folder, tmp_path), tmp_path)
+    assert len(servers._scratch.name) < 60
+    servers.stop()
+    assert not os.path.exists(servers._scratch.name)
 
 
 def test_an_engine_that_cannot_start_is_reported_and_leaves_nothing(model_folder, tmp_path):
