@@ -58,7 +58,7 @@ def parse_megatron_role_args(
 
 
 def check_roles(args: Namespace) -> list[Problem]:
-    """Every mistake in the file of `--megatron-config-path`; roles that do not fit the ranks too."""
+    """Every mistake in the file of `--megatron-config-path`, and roles that fit no rank layout."""
     if args.megatron_config_path is None:
         return []
     overrides, problems = _read_overrides(args.megatron_config_path)

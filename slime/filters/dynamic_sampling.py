@@ -3,6 +3,7 @@ out.
 """
 
 import math
+import statistics
 from typing import Any
 
 from slime.filters.base_types import DynamicFilterOutput
@@ -13,9 +14,12 @@ from slime.samples.sample import Sample
 def check_reward_nonzero_std(
     args: Any, samples: list[Sample], **kwargs: Any
 ) -> DynamicFilterOutput:
-    """Keep a group whose rollouts differ in reward: otherwise every advantage is zero."""
+    """Keep a group whose rollouts differ in reward: otherwise every advantage is zero.
+
+    Samples without a reward (None) tell nothing and are left out of the comparison.
+    """
     values = _reward_per_rollout(args, samples)
-    # Equality, not a computed deviation: the mean of equal floats need not be exact.
+    # Equality, not a computed deviation: that of equal floats need not be zero.
     if any(value != values[0] for value in values[1:]):
         return DynamicFilterOutput(keep=True)
     reason = f"zero_std_{values[0]:.1f}" if values and math.isfinite(values[0]) else "zero_std"
@@ -32,8 +36,9 @@ def check_reward_nonzero_std_with_fallback(
 
 
 def _reward_per_rollout(args: Any, samples: list[Sample]) -> list[float]:
-    """One value per rollout: the mean over the samples it fanned out into."""
-    flat = flatten(samples)
-    by_rollout = positions_by(rollout_identities(flat)).values()
-    rewards = [sample.get_reward_value(args) for sample in flat]
-    return [sum(rewards[p] for p in positions) / len(positions) for positions in by_rollout]
+    """One value per graded rollout: the mean over the samples it fanned out into."""
+    graded = [sample for sample in flatten(samples) if sample.reward is not None]
+    by_rollout = positions_by(rollout_identities(graded)).values()
+    rewards = [sample.get_reward_value(args) for sample in graded]
+    # The mean of fractions: equal rewards have an equal mean, which a sum of floats does not give.
+    return [float(statistics.mean(rewards[p] for p in positions)) for positions in by_rollout]

@@ -74,5 +74,8 @@ def _accepted(hook: Callable[..., Any], offered: dict[str, Any]) -> dict[str, An
     parameters = inspect.signature(hook).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return offered
-    names = list(parameters)[2:]
-    return {name: value for name, value in offered.items() if name in names}
+    by_position = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    taken = sum(p.kind is p.POSITIONAL_ONLY for p in parameters.values())
+    declared = {p.name for p in by_position[max(0, 2 - taken) :]}
+    declared |= {p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
+    return {name: value for name, value in offered.items() if name in declared}

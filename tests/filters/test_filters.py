@@ -1,7 +1,9 @@
 """Dynamic sampling filters and buffer filters."""
 
 from argparse import Namespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from slime.filters.base_types import (
@@ -45,6 +47,23 @@ def test_a_fanned_out_rollout_is_compared_as_one() -> None:
     assert check_reward_nonzero_std(ARGS, samples).keep is False
     assert check_reward_nonzero_std(ARGS, [samples[:2], [samples[2]]]).keep is False
     assert check_reward_nonzero_std(ARGS, group([1, 1, 0], [7, 7, 8])).keep is True
+
+
+def test_rounding_makes_no_difference_between_rollouts() -> None:
+    """0.1 + 0.1 + 0.1 is not 0.3, so a fan-out of three would differ from one of one."""
+    assert check_reward_nonzero_std(ARGS, group([0.1] * 4, [7, 7, 7, 8])).keep is False
+
+
+def test_ungraded_samples_tell_nothing() -> None:
+    assert check_reward_nonzero_std(ARGS, group([1.0, None])).keep is False
+    assert check_reward_nonzero_std(ARGS, group([1.0, None, 0.0])).keep is True
+    assert check_reward_nonzero_std(ARGS, group([None, None])).reason == "zero_std"
+
+
+@pytest.mark.parametrize("kind", [int, bool, np.float32, np.float64, np.int64])
+def test_rewards_of_any_number_type(kind: Any) -> None:
+    assert check_reward_nonzero_std(ARGS, group([kind(1), kind(0)])).keep is True
+    assert check_reward_nonzero_std(ARGS, group([kind(1)] * 3, [1, 1, 2])).reason == "zero_std_1.0"
 
 
 def test_dict_rewards_by_key() -> None:

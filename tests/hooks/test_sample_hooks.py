@@ -1,7 +1,9 @@
 """Sample hooks: shapes are kept, arguments are offered, rollouts do not see each other's id."""
 
 import asyncio
+import threading
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,6 +31,18 @@ def declares(args: Namespace, sample: Sample, rollout_id: int | None, color: str
 
 def takes_all(args: Namespace, sample: Sample, **kwargs: Any) -> None:
     sample.metadata = kwargs
+
+
+def positional_only(args: Namespace, sample: Sample, /, color: str) -> None:
+    sample.metadata = {"color": color}
+
+
+def keywords_only(*both: Any, color: str) -> None:
+    both[1].metadata = {"color": color}
+
+
+async def wrong_later(args: Namespace, sample: Sample) -> list[Sample]:
+    return [sample]
 
 
 def wrong(args: Namespace, sample: Sample) -> str:
@@ -62,11 +76,15 @@ def test_a_hook_gets_what_it_declares() -> None:
         "other": 1,
     }
     assert apply(Sample(), "tag", color="red").response == "t"
+    for name in ("positional_only", "keywords_only"):
+        assert apply(Sample(), name, color="red", other=1).metadata == {"color": "red"}
 
 
 def test_another_result_is_an_error_that_names_the_hook() -> None:
     with pytest.raises(TypeError, match=r"test_sample_hooks\.wrong returned str"):
         apply([Sample()], "wrong")
+    with pytest.raises(TypeError, match=r"test_sample_hooks\.wrong_later returned list"):
+        apply([Sample()], "tag", "wrong_later")
 
 
 def test_concurrent_rollouts_see_their_own_id() -> None:
@@ -84,3 +102,22 @@ def test_concurrent_rollouts_see_their_own_id() -> None:
 
     assert asyncio.run(run()) == [1, None, 2]
     assert current_rollout_id() is None
+
+
+def test_loops_in_several_threads_see_their_own_id() -> None:
+    """A rollout and the evaluation beside it, each in an event loop of its own."""
+    barrier = threading.Barrier(4)
+
+    def worker(rollout_id: int | None) -> int | None:
+        async def rollout() -> int | None:
+            set_current_rollout_id(rollout_id)
+            await asyncio.to_thread(barrier.wait, 10)
+            sample = Sample()
+            args = Namespace(rollout_sample_hook_path=[f"{__name__}.takes_all"])
+            await asyncio.gather(*(apply_rollout_sample_hooks(args, [sample]) for _ in range(3)))
+            return sample.metadata["rollout_id"]
+
+        return asyncio.run(rollout())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(worker, [1, None, 2, 3])) == [1, None, 2, 3]
