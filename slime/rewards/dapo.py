@@ -3,13 +3,8 @@
 import re
 from typing import Any
 
-from slime.rewards.math_answers import (
-    bare_truth,
-    grade_answer,
-    last_boxed_only_string,
-    mathd_normalize_answer,
-    remove_boxed,
-)
+from slime.rewards.boxes import bare_truth, last_boxed_only_string, remove_boxed
+from slime.rewards.math_answers import grade_answer, mathd_normalize_answer
 
 __all__ = [
     "compute_score",

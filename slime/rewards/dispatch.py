@@ -9,17 +9,13 @@ from typing import Any
 
 from slime.arguments.errors import ConfigError, Problem, did_you_mean
 from slime.hooks.loading import load_function
+from slime.rewards.boxes import bare_truth, extract_boxed_answer
 from slime.rewards.dapo import compute_score
 from slime.rewards.deepscaler import get_deepscaler_rule_based_reward
 from slime.rewards.exact import exact_match
 from slime.rewards.f1 import f1_score
 from slime.rewards.gpqa import compute_gpqa_reward
-from slime.rewards.math_answers import (
-    bare_truth,
-    extract_boxed_answer,
-    grade_answer,
-    grade_answer_verl,
-)
+from slime.rewards.math_answers import grade_answer, grade_answer_verl
 from slime.rewards.remote import remote_rm
 from slime.samples.sample import Sample
 

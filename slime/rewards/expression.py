@@ -1,40 +1,44 @@
-"""Arithmetic and algebra in plain or LaTeX notation, parsed and evaluated within fixed bounds.
+"""Arithmetic and algebra in plain or LaTeX notation, parsed into a tree of a few operations.
 
-Nothing is executed: the text becomes a tree of a few operations, and numbers stay exact fractions
-as long as the operations allow. Every bound (length, depth, size of a power) ends in `Undecided`,
-so a hostile answer costs microseconds.
+Nothing is executed and every bound ends in `Undecided`, so a hostile answer costs microseconds. A
+node is a tuple: its kind, then children, numbers or names (see `slime.rewards.evaluation`).
 """
 
-import cmath
-import math
 import re
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-Value = Fraction | complex
 Node = tuple[Any, ...]
 
 _MAX_TOKENS = 400
 _MAX_DEPTH = 40
-_MAX_BITS = 8192  # of a numerator or denominator
+_MAX_DIGITS = 2000
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d[\d,]*\.?\d*|\.\d+)|(?P<name>\\[a-zA-Z]+|[a-zA-Z])|(?P<op>\*\*|[-+*/^(){}\[\]!_]))"
+    r"\s*(?:(?P<number>\d[\d,]*\.?\d*|\.\d+)"
+    r"|(?P<name>\\[a-zA-Z]+|[a-zA-Z](?:_(?:\{\w{1,8}\}|\w))?)"
+    r"|(?P<op>\*\*|[-+*/^(){}\[\]!_|]))"
 )
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d*)?")
-_FUNCTIONS: dict[str, Any] = {
-    "\\sin": cmath.sin,
-    "\\cos": cmath.cos,
-    "\\tan": cmath.tan,
-    "\\ln": cmath.log,
-    "\\log": cmath.log10,
-    "\\exp": cmath.exp,
-}
-_CONSTANTS: dict[str, complex] = {"\\pi": complex(math.pi), "e": complex(math.e), "i": 1j}
-_TIMES = {"\\cdot", "\\times", "*"}
-_DIVIDE = {"/", "\\div"}
+_COMMANDS = re.compile(r"\\[a-zA-Z]+")
+FUNCTIONS = frozenset(
+    _COMMANDS.findall(
+        r"\sin \cos \tan \sec \csc \cot \arcsin \arccos \arctan \sinh \cosh \tanh"
+        r"\ln \log \lg \exp"
+    )
+)
+CONSTANTS = frozenset({"\\pi", "e", "i"})
+_GREEK = frozenset(
+    _COMMANDS.findall(
+        r"\alpha \beta \gamma \delta \epsilon \varepsilon \zeta \eta \theta \lambda \mu \nu \xi"
+        r"\rho \sigma \tau \phi \varphi \chi \psi \omega \Gamma \Delta \Theta \Lambda \Sigma \Phi"
+        r"\Psi \Omega \ell"
+    )
+)
+_TIMES = frozenset({"\\cdot", "\\times", "*"})
+_DIVIDE = frozenset({"/", "\\div"})
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+_HALF: Node = ("number", Fraction(1, 2))
 
 
 class Undecided(Exception):
@@ -61,21 +65,6 @@ def variables(tree: Node) -> set[str]:
     return {name for child in tree[1:] if isinstance(child, tuple) for name in variables(child)}
 
 
-def evaluate(tree: Node, point: Mapping[str, Value]) -> Value:
-    """The value with variables taken from `point`: a Fraction where it is rational, else complex.
-
-    Raises:
-        Undecided: Division by zero, overflow, or a power that is too large.
-    """
-    try:
-        value = _evaluate(tree, point)
-    except (ZeroDivisionError, OverflowError, ValueError) as error:
-        raise Undecided(str(error)) from error
-    if isinstance(value, complex) and not cmath.isfinite(value):
-        raise Undecided("not finite")
-    return value
-
-
 def _tokenize(text: str) -> list[tuple[str, str]]:
     tokens: list[tuple[str, str]] = []
     position, text = 0, text.strip()
@@ -95,6 +84,7 @@ class _Parser:
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self._tokens = tokens
         self._position = 0
+        self._num_open_bars = 0
 
     def peek(self) -> str | None:
         """The next token's text; None at the end."""
@@ -124,13 +114,18 @@ class _Parser:
             if token in _TIMES or token in _DIVIDE:
                 self._take()
                 tree = ("/" if token in _DIVIDE else "*", tree, self._signed(depth))
-            elif self._tokens[self._position][0] != "op" or token in _CLOSING:
-                if self._tokens[self._position][0] == "number":
-                    raise Undecided("a number after a factor")  # `2 3` is not 6
+            elif self._at_factor():
                 tree = ("*", tree, self._power(depth))
             else:
                 break
         return tree
+
+    def _at_factor(self) -> bool:
+        """Whether the next token is a factor by juxtaposition."""
+        kind, token = self._tokens[self._position]
+        if kind == "number":
+            raise Undecided("a number after a factor")  # `2 3` is not 6
+        return kind == "name" or token in _CLOSING or (token == "|" and not self._num_open_bars)
 
     def _signed(self, depth: int) -> Node:
         negative = False
@@ -157,16 +152,20 @@ class _Parser:
             return ("number", _number(token))
         if token in _CLOSING:
             return self._until(_CLOSING[token], depth)
+        if token == "|":
+            return self._absolute(depth)
         if token == "\\frac":
             return ("/", self._argument(depth), self._argument(depth))
+        if token == "\\binom":
+            return ("binom", self._argument(depth), self._argument(depth))
         if token == "\\sqrt":
             return self._root(depth)
-        if token in _FUNCTIONS:
-            return ("call", token, self._power(depth + 1))
-        if token in _CONSTANTS:
-            return ("constant", _CONSTANTS[token])
-        if kind == "name" and len(token) == 1:
-            return ("name", token)
+        if token in FUNCTIONS:
+            return self._call(token, depth)
+        if token in CONSTANTS:
+            return ("constant", token)
+        if kind == "name" and (token[0] != "\\" or token in _GREEK):
+            return ("name", token.replace("{", "").replace("}", ""))
         raise Undecided(f"{token!r} is unknown")
 
     def _until(self, closing: str, depth: int) -> Node:
@@ -175,12 +174,51 @@ class _Parser:
             raise Undecided(f"{closing!r} is missing")
         return tree
 
+    def _absolute(self, depth: int) -> Node:
+        """`|x|`; a bar inside another pair of bars is taken as the closing one."""
+        self._num_open_bars += 1
+        tree = self._until("|", depth)
+        self._num_open_bars -= 1
+        return ("abs", tree)
+
     def _root(self, depth: int) -> Node:
-        degree: Node = ("number", Fraction(2))
-        if self.peek() == "[":
+        if self.peek() != "[":
+            return ("^", self._argument(depth), _HALF)
+        self._take()
+        degree = self._until("]", depth)
+        return ("root", self._argument(depth), degree)
+
+    def _call(self, function: str, depth: int) -> Node:
+        r"""`\sin x`, `\sin 2x`, `\sin^2 x`, `\log_2 8`; `\sin^{-1}` and `\sin(x)^2` are unclear."""
+        base = exponent = None
+        if function == "\\log" and self.peek() == "_":
             self._take()
-            degree = self._until("]", depth)
-        return ("^", self._argument(depth), ("/", ("number", Fraction(1)), degree))
+            base = self._argument(depth)
+        if self.peek() in ("^", "**"):
+            self._take()
+            exponent = self._argument(depth)
+            if exponent[0] != "number":
+                raise Undecided("perhaps the inverse function")
+        if self.peek() in _CLOSING:
+            argument = self._atom(depth + 1)
+            if self.peek() in ("^", "**", "!"):
+                raise Undecided("a power of the argument, or of the function")
+        else:
+            argument = self._bare_argument(depth + 1)
+        tree: Node = ("call", function, argument)
+        if base is not None:
+            tree = ("/", ("call", "\\ln", argument), ("call", "\\ln", base))
+        return tree if exponent is None else ("^", tree, exponent)
+
+    def _bare_argument(self, depth: int) -> Node:
+        r"""What a function without brackets applies to: `\sin 2x\cos y` is sin(2x) cos(y)."""
+        tree = self._signed(depth)
+        while (token := self.peek()) is not None and token not in FUNCTIONS:
+            kind = self._tokens[self._position][0]
+            if kind != "name" or token in _TIMES or token in _DIVIDE:
+                break
+            tree = ("*", tree, self._power(depth))
+        return tree
 
     def _argument(self, depth: int) -> Node:
         """A braced group, or one character as LaTeX takes it: `\\frac12` is 1/2."""
@@ -194,7 +232,7 @@ class _Parser:
         if kind == "number":
             return ("number", _number(token))
         self._position -= 1
-        return self._atom(depth)
+        return self._atom(depth + 1)
 
 
 def _number(token: str) -> Fraction:
@@ -202,81 +240,6 @@ def _number(token: str) -> Fraction:
         if not _THOUSANDS.fullmatch(token):
             raise Undecided(f"{token!r} is no number")
         token = token.replace(",", "")
-    if len(token) > _MAX_BITS // 4:
+    if len(token) > _MAX_DIGITS:
         raise Undecided("a number is too long")
     return Fraction(token.rstrip("."))
-
-
-def _evaluate(tree: Node, point: Mapping[str, Value]) -> Value:
-    kind = tree[0]
-    if kind in ("number", "constant"):
-        value: Value = tree[1]
-        return value
-    if kind == "name":
-        return point[tree[1]]
-    if kind == "call":
-        return complex(_FUNCTIONS[tree[1]](_inexact(_evaluate(tree[2], point))))
-    left = _evaluate(tree[1], point)
-    if kind == "neg":
-        return -left
-    if kind == "!":
-        return _factorial(left)
-    right = _evaluate(tree[2], point)
-    if kind == "^":
-        return _raise_to(left, right)
-    if not (isinstance(left, Fraction) and isinstance(right, Fraction)):
-        left, right = _inexact(left), _inexact(right)
-    return _bounded(_OPERATIONS[kind](left, right))
-
-
-_OPERATIONS: dict[str, Any] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-}
-
-
-def _inexact(value: Value) -> complex:
-    return value if isinstance(value, complex) else complex(float(value))
-
-
-def _bits(value: Fraction) -> int:
-    return max(abs(value.numerator).bit_length(), value.denominator.bit_length())
-
-
-def _bounded(value: Value) -> Value:
-    if isinstance(value, Fraction) and _bits(value) > _MAX_BITS:
-        raise Undecided("a number grows too large")
-    return value
-
-
-def _factorial(value: Value) -> Value:
-    if not isinstance(value, Fraction) or value.denominator != 1 or not 0 <= value <= 500:
-        raise Undecided("no factorial")
-    return Fraction(math.factorial(value.numerator))
-
-
-def _raise_to(base: Value, exponent: Value) -> Value:
-    if isinstance(base, Fraction) and isinstance(exponent, Fraction):
-        if exponent.denominator == 1:
-            if abs(exponent.numerator) * max(_bits(base) - 1, 1) > _MAX_BITS and abs(base) != 1:
-                raise Undecided("a power is too large")
-            return base**exponent.numerator
-        root = _exact_root(base, exponent.denominator)
-        if root is not None:
-            return _raise_to(root, Fraction(exponent.numerator))
-    return complex(_inexact(base) ** _inexact(exponent))
-
-
-def _exact_root(base: Fraction, degree: int) -> Fraction | None:
-    """The rational `degree`-th root of a non-negative fraction; None when there is none."""
-    if base < 0 or degree > 64:
-        return None
-    parts = []
-    for part in (base.numerator, base.denominator):
-        root = math.isqrt(part) if degree == 2 else round(float(part) ** (1 / degree))
-        if root**degree != part:
-            return None
-        parts.append(root)
-    return Fraction(parts[0], parts[1])

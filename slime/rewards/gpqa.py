@@ -5,8 +5,8 @@ import string
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from slime.rewards.boxes import extract_boxed_answer
 from slime.rewards.f1 import normalize_answer
-from slime.rewards.math_answers import extract_boxed_answer
 
 DEFAULT_VALID_LETTERS = list(string.ascii_uppercase[:8])
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime.rewards.expression import Undecided, evaluate, parse
+from slime.rewards.evaluation import evaluate
+from slime.rewards.expression import Undecided, parse
 from slime.rewards.math_answers import (
     extract_boxed_answer,
     grade_answer,
