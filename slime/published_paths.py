@@ -111,8 +111,9 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.backends.megatron_utils.hf_to_megatron.qwen3_next": f"{_FROM_HF}.qwen3_next",
     "slime.backends.megatron_utils.initialize": "slime.trainer.initialize",
     "slime.backends.megatron_utils.loss": _names(
-        "slime.trainer.loss", "compute_advantages_and_returns", "get_values"
-    ),
+        "slime.trainer.advantages", "compute_advantages_and_returns"
+    )
+    | _names("slime.trainer.loss", "get_values"),
     "slime.backends.megatron_utils.megatron_to_hf": _names(
         f"{_TO_HF}.convert", "convert_to_hf", "remove_padding"
     ),
@@ -135,7 +136,8 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.backends.sglang_utils.sglang_config": "slime.arguments.sglang_config",
     "slime.utils.health_monitor": "slime.engines.health_monitor",
     # cluster
-    "slime.ray.placement_group": "slime.cluster.placement",
+    "slime.ray.placement_group": _names("slime.cluster.placement", "create_placement_groups")
+    | _names("slime.cluster.roles", "create_rollout_manager", "create_training_models"),
     "slime.ray.rollout": _names("slime.cluster.server_group", "ServerGroup"),
     "slime.ray.rollout_validation": "slime.cluster.rollout_validation",
     "slime.utils.external_utils.command_utils": "slime.cluster.commands",
