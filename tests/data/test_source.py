@@ -168,6 +168,24 @@ def test_the_buffer_filter_chooses(source_args: Args) -> None:
         source.get_samples(1)
 
 
+def take_last(
+    args: Namespace, rollout_id: int | None, buffer: list[list[Sample]], num_samples: int
+) -> list[list[Sample]]:
+    """Writes down whose groups they are, and takes from the end."""
+    taken = [buffer.pop() for _ in range(min(num_samples, len(buffer)))]
+    for group in taken:
+        group[0].metadata["taken_by"] = rollout_id
+    return taken
+
+
+def test_a_buffer_filter_by_path_knows_the_rollout(source_args: Args) -> None:
+    source = RolloutDataSourceWithBuffer(source_args(9, buffer_filter_path=f"{__name__}.take_last"))
+    source.add_samples(source.get_samples(3))
+    groups = in_rollout(5, source.get_samples, 2)
+    assert prompts(groups) == ["p2", "p1"] and source.get_buffer_length() == 1
+    assert [group[0].metadata["taken_by"] for group in groups] == [5, 5]
+
+
 def test_the_latest_checkpoint_is_found(source_args: Args) -> None:
     args = source_args(50)
     source = RolloutDataSourceWithBuffer(args)
