@@ -11,9 +11,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slime.engines import shared_memory
+
 RUN_ID_VARIABLE = "SLIME_RUN_ID"
 _PROC = Path("/proc")
-_SHM = "/dev/shm/"
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class ProcessId:
 
 @dataclass
 class RunProcesses:
-    """What has been seen of a run: its processes and the shared-memory files they mapped."""
+    """What has been seen of a run: its processes and the inodes of shared memory they mapped."""
 
     run_id: str
     spare: frozenset[int] = frozenset()
     seen: set[ProcessId] = field(default_factory=set)
-    shared_memory: set[str] = field(default_factory=set)
+    shared_memory: set[int] = field(default_factory=set)
 
     def refresh(self) -> list[ProcessId]:
         """Look at /proc again; returns the living processes of the run, without the spared pids."""
@@ -48,8 +49,7 @@ class RunProcesses:
         ours |= _descendants(ours - self.spare, parents)
         living = [parents[pid][1] for pid in ours - self.spare if pid in parents]
         self.seen.update(living)
-        for process in living:
-            self.shared_memory |= _mapped_shared_memory(process.pid)
+        self.shared_memory |= shared_memory.mapped_inodes(process.pid for process in living)
         return living
 
     def memory_bytes(self) -> int:
@@ -72,14 +72,8 @@ class RunProcesses:
             ended |= {process.pid for process in living}
             _signal(living, signal.SIGKILL)
             time.sleep(0.05)
-        self._unlink_shared_memory()
+        shared_memory.unlink(self.shared_memory)
         return len(ended)
-
-    def _unlink_shared_memory(self) -> None:
-        for path in self.shared_memory:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        self.shared_memory.clear()
 
 
 def is_alive(process: ProcessId) -> bool:
@@ -116,12 +110,6 @@ def _descendants(roots: set[int], parents: dict[int, tuple[int, ProcessId]]) -> 
         found |= more
         grew = bool(more)
     return found
-
-
-def _mapped_shared_memory(pid: int) -> set[str]:
-    lines = _read(pid, "maps").decode(errors="replace").splitlines()
-    paths = {line[line.index(_SHM) :] for line in lines if _SHM in line}
-    return {path for path in paths if not path.endswith(" (deleted)")}
 
 
 def _pss_bytes(pid: int) -> int:

@@ -4,6 +4,7 @@ import functools
 import os
 import time
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,23 @@ class RolloutManager:
     def start(self) -> list[str]:
         """Start router and engines (none in ``--debug-train-only``); returns their addresses."""
         args = self.args
-        self.data_source = load_function(args.data_source_path)(args)
-        self.generate_rollout = load_function(args.rollout_function_path)
-        self.eval_rollout = load_function(args.eval_function_path or args.rollout_function_path)
         if args.debug_train_only:
+            self._load()
             return []
-        self.servers = RolloutServers(args, args.run_dir)
-        self.servers.start(progress=functools.partial(print, flush=True))
+        self.servers = RolloutServers(args, args.run_dir, self._gpu_ids)
+        with ThreadPoolExecutor(max_workers=1) as pool:  # the engines take longer than the prompts
+            loading = pool.submit(self._load)
+            self.servers.start(progress=functools.partial(print, flush=True))
+            loading.result()
         set_liveness_check(self.servers.check)
         init_http_client(args)
         return self.servers.engine_urls
+
+    def _load(self) -> None:
+        args = self.args
+        self.data_source = load_function(args.data_source_path)(args)
+        self.generate_rollout = load_function(args.rollout_function_path)
+        self.eval_rollout = load_function(args.eval_function_path or args.rollout_function_path)
 
     def set_parallel_config(self, config: dict[str, int]) -> None:
         """How the trainer divides a batch; the schedule is made for it."""

@@ -49,8 +49,8 @@ class Supervisor:
         self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
         self.take_signals()
         self._environ = os.environ.copy()
-        os.environ.update({RUN_ID_VARIABLE: self.run_id, **_KEEP_ENVIRON})
         self.scratch = tempfile.mkdtemp(prefix="slime-", dir="/tmp")
+        os.environ.update({RUN_ID_VARIABLE: self.run_id, "TMPDIR": self.scratch, **_KEEP_ENVIRON})
         self._watchdog = subprocess.Popen(
             [sys.executable, "-m", "slime.cluster.watchdog", self.run_id, self.scratch],
             stdin=subprocess.PIPE,

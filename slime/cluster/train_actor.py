@@ -64,13 +64,18 @@ class TrainActor:
     @logged
     def update_weights(self, engine_urls: list[str], version: int) -> float:
         """Send the weights to the engines as ``version``; returns the seconds it took."""
+        from slime.weights.expected import checkpoint_shapes
         from slime.weights.tensor import TensorWeightUpdater
 
         started = time.monotonic()
         buckets = self.trainer.hf_weight_buckets(self.args.update_weight_buffer_size)
         if self.rank == 0:
             if self._updater is None:
-                self._updater = TensorWeightUpdater(engine_urls)
+                self._updater = TensorWeightUpdater(
+                    engine_urls,
+                    expected=checkpoint_shapes(self.args.hf_checkpoint),
+                    ranks_per_engine=self.args.rollout_num_gpus_per_engine,
+                )
             self._updater.update(buckets, version)
         else:
             for _ in buckets:

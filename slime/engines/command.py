@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def engine_command(args: Namespace, index: int, port: int) -> list[str]:
     if args.device == "cpu":
         options |= cpu_options(args)
     else:
-        options["base_gpu_id"] = index * args.rollout_num_gpus_per_engine
+        options["base_gpu_id"] = 0  # of those that `engine_environment` makes visible
     options |= {key: value for key, value in args.sglang_server_args.items() if value is not None}
     options |= {"host": LOOPBACK, "port": port}
     module = "slime.engines.cpu_launch" if args.device == "cpu" else "sglang.launch_server"
@@ -88,11 +88,11 @@ def server_environment(inherited: Mapping[str, str], *first: Path) -> dict[str, 
 
 
 def engine_environment(
-    args: Namespace, inherited: Mapping[str, str], scratch: Path
+    args: Namespace, inherited: Mapping[str, str], scratch: Path, gpu_ids: Sequence[int] = ()
 ) -> dict[str, str]:
     """Environment of an engine: on a CPU also threads and what makes SGLang take its CPU path.
 
-    `scratch` is a folder of this engine alone.
+    `scratch` is a folder of this engine alone, `gpu_ids` are its devices.
     """
     environment = server_environment(inherited, _PLUGINS)
     cores = f"0-{(os.cpu_count() or 1) - 1}"
@@ -106,6 +106,8 @@ def engine_environment(
             # One entry per rank: any core will do. Without it SGLang wants a NUMA node per rank.
             "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * args.rollout_num_gpus_per_engine),
         }
+    if gpu_ids:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
     return environment | {
         "TMPDIR": str(scratch),  # SGLang leaves its sockets' files there
         # A model is a local folder; without this a missing file would be looked for on the network.

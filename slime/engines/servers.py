@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,8 +34,12 @@ class RolloutServers:
         forward.
     """
 
-    def __init__(self, args: Namespace, run_dir: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, args: Namespace, run_dir: str | os.PathLike[str], gpu_ids: Sequence[int] = ()
+    ) -> None:
+        """`gpu_ids`: the devices of all engines in their order; none on a CPU."""
         self.args = args
+        self._gpu_ids = list(gpu_ids)
         self.router_url = ""
         self.engine_urls: list[str] = []
         self._logs = Path(run_dir) / "logs"
@@ -106,10 +110,14 @@ class RolloutServers:
         return ServerProcess(
             f"engine {index}",
             command.engine_command(self.args, index, port),
-            command.engine_environment(self.args, os.environ, scratch),
+            command.engine_environment(self.args, os.environ, scratch, self._gpus_of(index)),
             self._logs / f"engine_{index}.log",
             self._spawner,
         )
+
+    def _gpus_of(self, index: int) -> list[int]:
+        count = self.args.rollout_num_gpus_per_engine
+        return self._gpu_ids[index * count : (index + 1) * count]
 
     def _start_router(self, port: int, prometheus_port: int) -> ServerProcess:
         self.router_url = f"http://{command.LOOPBACK}:{port}"

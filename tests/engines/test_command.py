@@ -88,7 +88,9 @@ def test_cuda_engine_is_the_stock_server_on_its_own_gpus():
     words = command.engine_command(args, index=1, port=1)
     assert words[2] == "sglang.launch_server"
     found = options(words)
-    assert found["--base-gpu-id"] == "4"
+    assert found["--base-gpu-id"] == "0"
+    environment = command.engine_environment(args, {}, Path("/scratch/e1"), gpu_ids=[4, 5, 6, 7])
+    assert environment["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
     assert found["--tp-size"] == "4"
     assert "--attention-backend" not in found
 
