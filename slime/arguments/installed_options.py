@@ -23,7 +23,7 @@ def sglang_options() -> dict[str, str]:
     options: dict[str, str] = {}
     for file in [server_args, *(sorted(fields.glob("*.py")) if fields else [])]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        options |= _class_fields(tree, want=None if file.parent == fields else ("ServerArgs",))
+        options |= class_fields(tree, want=None if file.parent == fields else ("ServerArgs",))
         options |= dict.fromkeys(_literal_options(tree), "")
     return options
 
@@ -35,7 +35,7 @@ def router_options() -> dict[str, str]:
     if file is None:
         return {}
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    return dict.fromkeys(_literal_options(tree), "") | _class_fields(tree, want=("RouterArgs",))
+    return dict.fromkeys(_literal_options(tree), "") | class_fields(tree, want=("RouterArgs",))
 
 
 def find_on_path(relative: str, path: Sequence[str] | None = None) -> Path | None:
@@ -47,7 +47,7 @@ def find_on_path(relative: str, path: Sequence[str] | None = None) -> Path | Non
     return None
 
 
-def _class_fields(tree: ast.Module, want: Iterable[str] | None) -> dict[str, str]:
+def class_fields(tree: ast.Module, want: Iterable[str] | None) -> dict[str, str]:
     """Annotated fields of the classes; a field's `cli_name` and `aliases` count as well."""
     options: dict[str, str] = {}
     for node in tree.body:

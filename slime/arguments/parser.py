@@ -13,7 +13,9 @@ AddCustomArguments = Callable[[argparse.ArgumentParser], Any]
 
 DESCRIPTION = """\
 slime: RL post-training for LLMs. Options come from --config files (YAML, flat or nested by the
-groups below) and from the command line, which wins. A switch --x is turned off again by --no-x."""
+groups below) and from the command line, which wins. A switch --x is turned off again by --no-x.
+Every other field of the installed Megatron's TransformerConfig and OptimizerConfig is an option
+too: --moe-input-jitter-eps 0.01."""
 
 
 class UsageError(Exception):

@@ -48,9 +48,7 @@ def render_config(args: Namespace) -> str:
         }
         if passed:
             nested[target.prefix] = passed
-    known = {flag.dest for flag in all_flags()}
-    custom = {name: value for name, value in given.items() if name not in known and "." not in name}
-    text: str = yaml.safe_dump({**nested, **custom}, sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump({**nested, **_others(args)}, sort_keys=False, allow_unicode=True)
     return text
 
 
@@ -76,10 +74,18 @@ def changed_options(args: Namespace) -> dict[str, dict[str, object]]:
             value = getattr(args, flag.dest)
             if value != flag.default and flag.dest not in _NOT_PRINTED + _SECRET:
                 changed.setdefault(group.name, {})[flag.dest] = value
+    if other := _others(args):
+        changed["other"] = other
     for target in TARGETS:
         if getattr(args, target.dest):
             changed[target.prefix] = dict(getattr(args, target.dest))
     return changed
+
+
+def _others(args: Namespace) -> dict[str, Any]:
+    """Given options that are none of slime's own: of Megatron, of the caller."""
+    known = {flag.dest for flag in all_flags()}
+    return {k: v for k, v in args.raw_options.items() if k not in known and "." not in k}
 
 
 def _printed(args: Namespace, flag: Flag, value: Any) -> Any:

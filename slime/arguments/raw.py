@@ -15,7 +15,8 @@ from slime.arguments import parser as command_line
 from slime.arguments import passthrough
 from slime.arguments.config_file import Entry, read_config
 from slime.arguments.errors import Problem, did_you_mean
-from slime.arguments.flag import Flag, WrongValueError, convert_text, convert_yaml
+from slime.arguments.flag import Flag, WrongValueError, convert_text, convert_yaml, expected
+from slime.arguments.megatron_passthrough import MANAGED, megatron_flags, take_from_words
 from slime.arguments.registry import GROUPS, all_flags, flags_by_key
 
 COMMAND_LINE = "command line"
@@ -81,6 +82,9 @@ def read_raw(
         problems += syntax
         problems += apply_entries(raw, entries, custom_actions)
     problems += _apply_command_line(raw, given, custom_actions)
+    for_megatron, unknown = take_from_words(unknown)
+    for flag, texts in for_megatron:
+        problems += _set_words(raw, flag, texts)
     problems += _unknown_words(unknown, own)
     for target, option, texts in passed:
         value = passthrough.convert(target, option, texts)
@@ -140,6 +144,8 @@ def _options_of(entry: Entry, custom: Mapping[str, Action]) -> list[tuple[str, A
     if entry.key in flags_by_key():
         flag, _ = flags_by_key()[entry.key]
         return [(flag.dest, entry.value, _set_flag)]
+    if entry.key not in custom and entry.key in megatron_flags():
+        return [(entry.key, entry.value, _set_flag)]
     if entry.key in custom:
         return [(entry.key, entry.value, partial(_set_custom, custom[entry.key]))]
     found = passthrough.yaml_target(entry.key)
@@ -149,7 +155,7 @@ def _options_of(entry: Entry, custom: Mapping[str, Action]) -> list[tuple[str, A
 
 
 def _set_flag(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[Problem]:
-    flag, inverted = flags_by_key()[entry.key]
+    flag, inverted = flags_by_key().get(entry.key) or (megatron_flags()[entry.key], False)
     if dest in NOT_IN_FILES:
         remedy = f"give {flag.name} on the command line"
         return [Problem(f"{entry.where} {entry.key}", value, "cannot stand in a file", remedy)]
@@ -201,8 +207,10 @@ def _set_passed(raw: RawArguments, entry: Entry, dest: str, value: Any) -> list[
 
 
 def _unknown_key(entry: Entry, custom: Mapping[str, Action]) -> Problem:
-    known = [*flags_by_key(), *group_names(), *custom]
+    known = [*flags_by_key(), *group_names(), *custom, *megatron_flags()]
     message = "no such option"
+    if entry.key in MANAGED:
+        return Problem(f"{entry.where} {entry.key}", entry.value, message, MANAGED[entry.key])
     if isinstance(entry.value, dict) and entry.group is None:
         message = "no such option or group"
     remedy = did_you_mean(entry.key, known) or "see --help for the options"
@@ -218,13 +226,21 @@ def _apply_command_line(
         if dest in custom or flags[dest].kind is bool:
             raw.set(dest, value, COMMAND_LINE)
             continue
-        try:
-            words = value if isinstance(value, list) else [value]
-            raw.set(dest, convert_text(flags[dest], words), COMMAND_LINE)
-        except WrongValueError as error:
-            raw.failed.add(flags[dest].name)
-            problems.append(Problem(flags[dest].name, value, str(error)))
+        problems += _set_words(raw, flags[dest], value if isinstance(value, list) else [value])
     return problems
+
+
+def _set_words(raw: RawArguments, flag: Flag, words: Sequence[str]) -> list[Problem]:
+    """Set an option to what stands on the command line."""
+    try:
+        if not words or (flag.nargs is None and len(words) > 1):
+            raise WrongValueError(f"expected {expected(flag)}, got {len(words)} words")
+        raw.set(flag.dest, convert_text(flag, words), COMMAND_LINE)
+    except WrongValueError as error:
+        raw.failed.add(flag.name)
+        value = words if flag.nargs is not None or len(words) != 1 else words[0]
+        return [Problem(flag.name, value, str(error))]
+    return []
 
 
 def _unknown_words(words: Sequence[str], known: frozenset[str]) -> list[Problem]:
@@ -233,7 +249,9 @@ def _unknown_words(words: Sequence[str], known: frozenset[str]) -> list[Problem]
     for word in words:
         if word.startswith("-"):
             name = word.partition("=")[0]
-            remedy = did_you_mean(name, known) or "see --help for the options"
+            key = name.lstrip("-").replace("-", "_")
+            names = [*known, *(flag.name for flag in megatron_flags().values())]
+            remedy = MANAGED.get(key) or did_you_mean(name, names) or "see --help for the options"
             problems.append(Problem(name, None, "no such option", remedy))
         elif not previous_unknown:
             message = "a value that belongs to no option"
