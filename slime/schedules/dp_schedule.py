@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from slime.schedules.flops import calculate_fwd_flops
-from slime.schedules.packing import expand_bins_by_splitting, first_fit_pack
+from slime.schedules.packing import balanced_pack, expand_bins_by_splitting, first_fit_pack
+from slime.schedules.rank_moves import move_between_ranks
 from slime.schedules.seqlen_balancing import get_seqlen_balanced_partitions
 
 DpSchedule = tuple[list[list[int]], list[list[list[int]]], list[int], list[int]]
@@ -19,7 +22,7 @@ def build_dp_schedule(
     train_parallel_config: dict[str, int],
     total_lengths: list[int],
     *,
-    global_batch_size: int,
+    global_batch_size: int | Sequence[int],
     rollout_indices: list[int],
 ) -> DpSchedule:
     """Which rank trains which samples, in which micro-batches, in which step.
@@ -37,7 +40,7 @@ def build_dp_schedule(
         train_parallel_config: dp_size, and cp_size, vpp_size, microbatch_group_size_per_vp_stage
             (default 1).
         total_lengths: Tokens (prompt + response) of each sample.
-        global_batch_size: Rollouts per step.
+        global_batch_size: Rollouts per step; a sequence gives each step a number of its own.
         rollout_indices: Identity of the rollout of each sample.
 
     Returns:
@@ -52,7 +55,9 @@ def build_dp_schedule(
         ValueError: The numbers do not fit; nothing is ever dropped or padded instead.
     """
     layout = _Layout.read(train_parallel_config)
-    steps = _steps(rollout_indices, len(total_lengths), global_batch_size)
+    order = _rollout_order(rollout_indices, len(total_lengths))
+    sizes = _step_sizes(len(order), len(total_lengths), global_batch_size)
+    steps = _steps(rollout_indices, order, sizes)
     weights = _weights(args, total_lengths)
     partitions: list[list[int]] = [[] for _ in range(layout.dp_size)]
     micro_batch_indices: list[list[list[int]]] = [[] for _ in range(layout.dp_size)]
@@ -62,12 +67,15 @@ def build_dp_schedule(
         micro_batches = [[step[position] for position in members] for members in micro_batches]
         _fill_ranks(micro_batches, layout, weights, number, len(step))
         num_microbatches.append(len(micro_batches) // layout.dp_size)
-        for rank, mine in enumerate(_distribute(args, micro_batches, layout.dp_size, weights)):
+        ranks = _distribute(args, micro_batches, layout.dp_size, weights)
+        if args.use_dynamic_batch_size and _balances(args):
+            move_between_ranks(ranks, total_lengths, weights, _token_cap(args, layout))
+        for rank, mine in enumerate(ranks):
             for members in mine:
                 start = len(partitions[rank])
                 partitions[rank].extend(members)
                 micro_batch_indices[rank].append(list(range(start, start + len(members))))
-    return partitions, micro_batch_indices, num_microbatches, [global_batch_size] * len(steps)
+    return partitions, micro_batch_indices, num_microbatches, sizes
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,11 @@ class _Layout:
     group: int
     """Micro-batches of a rank come in multiples of this (1 without virtual pipeline stages)."""
 
+    @property
+    def multiple(self) -> int:
+        """Micro-batches of a step come in multiples of this."""
+        return self.dp_size * self.group
+
     @classmethod
     def read(cls, config: dict[str, int]) -> "_Layout":
         group = config.get("microbatch_group_size_per_vp_stage") or 1
@@ -84,22 +97,42 @@ class _Layout:
         return cls(config["dp_size"], config.get("cp_size") or 1, group if interleaved else 1)
 
 
-def _steps(
-    rollout_indices: Sequence[int], num_samples: int, global_batch_size: int
-) -> list[list[int]]:
-    """Samples of each step, in order: `global_batch_size` whole rollouts each."""
+def _rollout_order(rollout_indices: Sequence[int], num_samples: int) -> dict[int, int]:
+    """Place of each rollout in order of appearance."""
     if len(rollout_indices) != num_samples:
         raise ValueError(f"{len(rollout_indices)} rollout_indices for {num_samples} samples")
-    order = {rollout: place for place, rollout in enumerate(dict.fromkeys(rollout_indices))}
-    if global_batch_size < 1 or not order or len(order) % global_batch_size:
+    return {rollout: place for place, rollout in enumerate(dict.fromkeys(rollout_indices))}
+
+
+def _step_sizes(
+    num_rollouts: int, num_samples: int, global_batch_size: int | Sequence[int]
+) -> list[int]:
+    """Rollouts of each step."""
+    if not isinstance(global_batch_size, int):
+        sizes = list(global_batch_size)
+        if not sizes or min(sizes) < 1 or sum(sizes) != num_rollouts:
+            raise ValueError(
+                f"{num_rollouts} rollouts ({num_samples} samples) cannot be split into steps of "
+                f"{sizes} rollouts, {sum(sizes)} in all"
+            )
+        return sizes
+    if global_batch_size < 1 or not num_rollouts or num_rollouts % global_batch_size:
         raise ValueError(
-            f"{len(order)} rollouts ({num_samples} samples) cannot be split into steps of "
+            f"{num_rollouts} rollouts ({num_samples} samples) cannot be split into steps of "
             f"global_batch_size = {global_batch_size} rollouts; make rollout_batch_size * "
             "n_samples_per_prompt a multiple of it"
         )
-    steps: list[list[int]] = [[] for _ in range(len(order) // global_batch_size)]
+    return [global_batch_size] * (num_rollouts // global_batch_size)
+
+
+def _steps(
+    rollout_indices: Sequence[int], order: dict[int, int], sizes: Sequence[int]
+) -> list[list[int]]:
+    """Samples of each step, in order: whole rollouts."""
+    step_of = [step for step, size in enumerate(sizes) for _ in range(size)]
+    steps: list[list[int]] = [[] for _ in sizes]
     for sample, rollout in enumerate(rollout_indices):
-        steps[order[rollout] // global_batch_size].append(sample)
+        steps[step_of[order[rollout]]].append(sample)
     return steps
 
 
@@ -113,15 +146,43 @@ def _weights(args: Any, total_lengths: Sequence[int]) -> Sequence[float]:
 def _pack(args: Namespace, layout: _Layout, lengths: Sequence[int]) -> list[list[int]]:
     """Micro-batches of one step as positions in `lengths`."""
     if args.use_dynamic_batch_size:
-        if not args.max_tokens_per_gpu:
-            raise ValueError("use_dynamic_batch_size needs max_tokens_per_gpu")
-        return first_fit_pack(lengths, args.max_tokens_per_gpu * layout.cp_size)
+        return _pack_under_cap(lengths, _token_cap(args, layout), layout.multiple)
     order = list(range(len(lengths)))
     if _balances(args):
         # Neighbours in length share a micro-batch, so micro-batches differ and can be balanced.
         order.sort(key=lambda i: (-lengths[i], i))
     size = args.micro_batch_size
     return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _token_cap(args: Any, layout: _Layout) -> int:
+    if not args.max_tokens_per_gpu:
+        raise ValueError("use_dynamic_batch_size needs max_tokens_per_gpu")
+    return int(args.max_tokens_per_gpu) * layout.cp_size
+
+
+def _pack_under_cap(lengths: Sequence[int], cap: int, multiple: int) -> list[list[int]]:
+    """The fewest micro-batches that can be found, evenly filled where their number allows it."""
+    if not lengths or min(lengths) <= 0 or cap <= 0:
+        return first_fit_pack(lengths, cap)
+    # No packing has fewer; a sequence above the cap fills a micro-batch.
+    tokens = int(np.minimum(lengths, cap).sum())
+    fewest = _round_up(-(-tokens // cap), multiple)
+    # With less room than the shortest sequence in each, even filling hardly ever works out.
+    is_tight = fewest * (cap - min(lengths)) < tokens
+    if not is_tight and (bins := balanced_pack(lengths, cap, fewest)):
+        return bins
+    bins = first_fit_pack(lengths, cap)
+    count = _round_up(len(bins), multiple)
+    if count == fewest:
+        return bins
+    return (is_tight and balanced_pack(lengths, cap, fewest)) or (
+        balanced_pack(lengths, cap, count) or bins
+    )
+
+
+def _round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def _fill_ranks(
@@ -132,8 +193,7 @@ def _fill_ranks(
     num_samples: int,
 ) -> None:
     """Split micro-batches, in place, until every rank gets the same number of them."""
-    multiple = layout.dp_size * layout.group
-    target = -(-len(micro_batches) // multiple) * multiple
+    target = _round_up(len(micro_batches), layout.multiple)
     if target > num_samples:
         raise ValueError(
             f"step {step}: {num_samples} samples make {len(micro_batches)} micro-batches; dp_size "
@@ -141,7 +201,8 @@ def _fill_ranks(
             "fewer data-parallel ranks, more samples per step, or a larger max_tokens_per_gpu / "
             "micro_batch_size"
         )
-    expand_bins_by_splitting(micro_batches, target, weights)
+    if target > len(micro_batches):
+        expand_bins_by_splitting(micro_batches, target, weights)
 
 
 def _balances(args: Any) -> bool:

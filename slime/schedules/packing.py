@@ -1,6 +1,7 @@
 """Packing of sequences into micro-batches under a token cap."""
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Sequence
 
 
@@ -23,40 +24,56 @@ def first_fit_pack(total_lengths: Sequence[int], max_tokens_per_bin: int) -> lis
     if total_lengths and min(total_lengths) <= 0:
         index = min(range(len(total_lengths)), key=total_lengths.__getitem__)
         raise ValueError(f"sequence {index} has length {total_lengths[index]}; it must be positive")
-    room = _RoomTree(len(total_lengths), max_tokens_per_bin)
+    # Bin by bin: a bin takes, again and again, the longest sequence left that fits. These are the
+    # bins of first-fit decreasing, found by bisection in one sorted list of what is left; ties go
+    # by index.
+    num = len(total_lengths)
+    left = sorted(length * num + num - 1 - i for i, length in enumerate(total_lengths))
     bins: list[list[int]] = []
-    for index in sorted(range(len(total_lengths)), key=lambda i: (-total_lengths[i], i)):
-        length = total_lengths[index]
-        # A sequence above the cap opens a bin of its own and leaves no room in it.
-        position = room.take_first_fit(min(length, max_tokens_per_bin))
-        if position == len(bins):
-            bins.append([])
-        bins[position].append(index)
-    for members in bins:
+    while left:
+        length, place = divmod(left.pop(), num)
+        members, room = [num - 1 - place], max_tokens_per_bin - length
+        while room > 0 and (position := bisect_left(left, (room + 1) * num)):
+            length, place = divmod(left.pop(position - 1), num)
+            members.append(num - 1 - place)
+            room -= length
         members.sort()
+        bins.append(members)
     return sorted(bins)
 
 
-class _RoomTree:
-    """Free room of bins in a max-tree: the first bin with enough room is found in O(log n)."""
+def balanced_pack(
+    total_lengths: Sequence[int], max_tokens_per_bin: int, num_bins: int
+) -> list[list[int]] | None:
+    """Pack sequences into `num_bins` bins of nearly equal tokens under the cap: longest first, each
+    to the emptiest bin (Graham, 1969: LPT).
 
-    def __init__(self, num_bins: int, capacity: int) -> None:
-        self._num_leaves = 1 << max(num_bins - 1, 0).bit_length()
-        self._tree = [capacity] * (2 * self._num_leaves)
+    Args:
+        total_lengths: Tokens of each sequence, all positive.
+        max_tokens_per_bin: The cap. Only a sequence that alone exceeds it makes a bin above it.
+        num_bins: Number of bins.
 
-    def take_first_fit(self, size: int) -> int:
-        """Take `size` from the first bin that has it; return the bin. An untouched bin always has
-        it.
-        """
-        tree, node = self._tree, 1
-        while node < self._num_leaves:
-            node = 2 * node if tree[2 * node] >= size else 2 * node + 1
-        position = node - self._num_leaves
-        tree[node] -= size
-        while node > 1:
-            node //= 2
-            tree[node] = max(tree[2 * node], tree[2 * node + 1])
-        return position
+    Returns:
+        Indices per bin, ascending, no bin empty, bins in order of their first index; None where
+        this way finds no packing. O(n log n).
+    """
+    if num_bins > len(total_lengths):
+        return None
+    order = sorted(range(len(total_lengths)), key=total_lengths.__getitem__, reverse=True)
+    # The longest open the bins; so the heap starts with one sequence in each.
+    bins = [[index] for index in order[:num_bins]]
+    heap = [(total_lengths[members[0]], position) for position, members in enumerate(bins)]
+    heap.reverse()  # ascending, hence a heap
+    for index in order[num_bins:]:
+        load, position = heap[0]
+        load += total_lengths[index]
+        if load > max_tokens_per_bin:
+            return None  # not even the emptiest has room
+        bins[position].append(index)
+        heapq.heapreplace(heap, (load, position))
+    for members in bins:
+        members.sort()
+    return sorted(bins)
 
 
 def expand_bins_by_splitting(

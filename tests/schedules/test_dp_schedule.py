@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.schedules.dp_schedule import build_dp_schedule
-from slime.schedules.packing import first_fit_pack
+from slime.schedules.packing import balanced_pack, first_fit_pack
 
 MODEL = {
     "num_layers": 2,
@@ -45,8 +45,8 @@ def parallel(dp: int, cp: int = 1, vpp: int = 1, group: int = 1) -> dict[str, in
 @st.composite
 def problems(draw: st.DrawFn) -> dict:
     dp, group = draw(st.integers(1, 3)), draw(st.integers(1, 2))
-    num_steps, rollouts_per_step = draw(st.integers(1, 3)), draw(st.integers(1, 8))
-    fan_out = [draw(st.integers(1, 3)) for _ in range(num_steps * rollouts_per_step)]
+    sizes = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    fan_out = [draw(st.integers(1, 3)) for _ in range(sum(sizes))]
     rollouts = [100 + r for r, n in enumerate(fan_out) for _ in range(n)]
     order = draw(st.permutations(rollouts)) if draw(st.booleans()) else rollouts
     return {
@@ -60,8 +60,12 @@ def problems(draw: st.DrawFn) -> dict:
         "parallel": parallel(dp, draw(st.integers(1, 2)), draw(st.integers(1, 2)), group),
         "rollouts": list(order),
         "lengths": [draw(st.integers(1, 50)) for _ in order],
-        "global_batch_size": rollouts_per_step,
+        "sizes": sizes,
     }
+
+
+def step_group(config: dict) -> int:
+    return config["microbatch_group_size_per_vp_stage"] if config["vpp_size"] > 1 else 1
 
 
 def infeasible(problem: dict, members: list[int]) -> bool:
@@ -69,11 +73,15 @@ def infeasible(problem: dict, members: list[int]) -> bool:
     args, config = problem["args"], problem["parallel"]
     if args.use_dynamic_batch_size:
         cap = args.max_tokens_per_gpu * config["cp_size"]
-        fewest = len(first_fit_pack([problem["lengths"][i] for i in members], cap))
+        lengths = [problem["lengths"][i] for i in members]
+        multiple = config["dp_size"] * step_group(config)
+        bound = -(-sum(min(n, cap) for n in lengths) // cap)
+        if balanced_pack(lengths, cap, -(-bound // multiple) * multiple):
+            return False
+        fewest = len(first_fit_pack(lengths, cap))
     else:
         fewest = -(-len(members) // args.micro_batch_size)
-    group = config["microbatch_group_size_per_vp_stage"] if config["vpp_size"] > 1 else 1
-    multiple = config["dp_size"] * group
+    multiple = config["dp_size"] * step_group(config)
     return -(-fewest // multiple) * multiple > len(members)
 
 
@@ -82,13 +90,13 @@ def infeasible(problem: dict, members: list[int]) -> bool:
 def test_invariants(problem: dict) -> None:
     args, config, lengths = problem["args"], problem["parallel"], problem["lengths"]
     place = {r: i for i, r in enumerate(dict.fromkeys(problem["rollouts"]))}
-    step_of = [place[r] // problem["global_batch_size"] for r in problem["rollouts"]]
-    num_steps = max(step_of) + 1
+    sizes = problem["sizes"]
+    step_of_rollout = [step for step, size in enumerate(sizes) for _ in range(size)]
+    step_of = [step_of_rollout[place[r]] for r in problem["rollouts"]]
+    num_steps = len(sizes)
     steps = [[i for i, s in enumerate(step_of) if s == step] for step in range(num_steps)]
-    keywords = {
-        "global_batch_size": problem["global_batch_size"],
-        "rollout_indices": problem["rollouts"],
-    }
+    one_size = sizes[0] if len(set(sizes)) == 1 else sizes
+    keywords = {"global_batch_size": one_size, "rollout_indices": problem["rollouts"]}
     if any(infeasible(problem, members) for members in steps):
         with pytest.raises(ValueError, match=r"\d+ samples make \d+ micro-batches"):
             build_dp_schedule(args, config, lengths, **keywords)
@@ -98,8 +106,8 @@ def test_invariants(problem: dict) -> None:
     )
     assert len(partitions) == len(micro_batches) == config["dp_size"]
     assert sorted(i for part in partitions for i in part) == list(range(len(lengths)))
-    assert batch_sizes == [problem["global_batch_size"]] * num_steps and len(counts) == num_steps
-    group = config["microbatch_group_size_per_vp_stage"] if config["vpp_size"] > 1 else 1
+    assert batch_sizes == sizes and len(counts) == num_steps
+    group = step_group(config)
     assert all(count % group == 0 and count > 0 for count in counts)
     for part, mine in zip(partitions, micro_batches, strict=True):
         assert [i for members in mine for i in members] == list(range(len(part)))
@@ -127,6 +135,22 @@ def test_an_indivisible_number_of_rollouts_names_the_numbers() -> None:
         build_dp_schedule(
             make_args(), parallel(1), [5] * 256, global_batch_size=85, rollout_indices=range(256)
         )
+
+
+@pytest.mark.parametrize("sizes", [[3, 1], [5, 0], [], [2, 2, 2]])
+def test_step_sizes_that_do_not_fit_name_the_numbers(sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"5 rollouts \(5 samples\) .* steps of \["):
+        build_dp_schedule(
+            make_args(), parallel(1), [5] * 5, global_batch_size=sizes, rollout_indices=range(5)
+        )
+
+
+def test_every_step_may_have_its_own_number_of_rollouts() -> None:
+    _, micro_batches, counts, sizes = build_dp_schedule(
+        make_args(), parallel(1), [5] * 6, global_batch_size=[4, 2], rollout_indices=range(6)
+    )
+    assert sizes == [4, 2] and counts == [2, 1]
+    assert micro_batches == [[[0, 1], [2, 3], [4, 5]]]
 
 
 def test_a_giant_stands_alone_also_with_flops_balancing() -> None:

