@@ -8,7 +8,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from slime.arguments.errors import Problem
+from slime.arguments.data import MEDIA
+from slime.arguments.errors import Problem, did_you_mean
 from slime.arguments.eval_config import check_eval_entries
 from slime.arguments.facts import Facts
 from slime.arguments.labels import is_label
@@ -93,6 +94,25 @@ def check_eval_data(args: Namespace, raw: RawArguments, facts: Facts) -> Iterato
         yield from scan_prompts(
             f"{name} {dataset.name}", dataset.path, dataset.path, keys, deadline
         ).problems
+
+
+def check_mappings(args: Namespace) -> Iterator[Problem]:
+    """Options that hold JSON objects hold the right ones."""
+    for dest in ("multimodal_keys", "apply_chat_template_kwargs", "train_env_vars"):
+        value = getattr(args, dest)
+        name = "--" + dest.replace("_", "-")
+        if value is None:
+            continue
+        if not isinstance(value, dict):
+            yield Problem(name, value, "must be a JSON object", 'write {"key": ...}')
+        elif dest != "apply_chat_template_kwargs":
+            for key, item in value.items():
+                if not isinstance(item, str):
+                    yield Problem(f"{name} {key}", item, "must be a text", "put it in quotes")
+        if dest == "multimodal_keys" and isinstance(value, dict):
+            for kind in sorted(value.keys() - MEDIA):
+                remedy = did_you_mean(kind, MEDIA) or "known: " + ", ".join(MEDIA)
+                yield Problem(f"{name} {kind}", value[kind], "no such kind of medium", remedy)
 
 
 def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:

@@ -2,6 +2,8 @@
 
 from slime.arguments.flag import Flag, FlagGroup, json_value, negative, switch
 
+MEDIA = ("image", "video", "audio")
+
 GROUP = FlagGroup(
     "data",
     "data: prompts",

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from slime.arguments.check_algorithm import check_advantages, check_kl, check_modes, check_reward
 from slime.arguments.check_batches import check_batches
-from slime.arguments.check_data import check_directories, check_eval_data
+from slime.arguments.check_data import check_directories, check_eval_data, check_mappings
 from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
 from slime.arguments.check_model import check_checkpoint, check_layout, check_shape
@@ -32,6 +32,7 @@ def validate(
         problems += check_batches(args, raw)
         problems += check_lengths(args, raw)
         problems += check_layout(args)
+    problems += check_mappings(args)
     problems += check_directories(args, raw)
     problems += check_checkpoint(args, raw)
     problems += check_shape(args, raw, facts)

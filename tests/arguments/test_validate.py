@@ -84,6 +84,17 @@ CASES = [
     ("--rollout-max-context-len 512", "--rollout-max-context-len", "256 positions", "256"),
     ("--rollout-max-response-len 256", "--rollout-max-response-len", "no room", "less than 256"),
     ("--rollout-max-prompt-len 250", "--rollout-max-prompt-len", "256 tokens", "at most 244"),
+    # JSON
+    ("--multimodal-keys 3", "--multimodal-keys", "must be a JSON object", "key"),
+    (
+        '--multimodal-keys {"images":"i"}',
+        "--multimodal-keys images",
+        "no such kind",
+        "did you mean image?",
+    ),
+    ('--multimodal-keys {"image":3}', "--multimodal-keys image", "must be a text", "quotes"),
+    ('--train-env-vars {"A":1}', "--train-env-vars A", "must be a text", "quotes"),
+    ("--apply-chat-template-kwargs []", "--apply-chat-template-kwargs", "a JSON object", ""),
     # model and layout
     ("--num-layers 3", "--num-layers", "config.json says 2", "leave the option out"),
     ("--vocab-size 99", "--vocab-size", "config.json says 100", "leave the option out"),
