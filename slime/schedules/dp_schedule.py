@@ -14,6 +14,8 @@ from slime.schedules.packing import balanced_pack, expand_bins_by_splitting, fir
 from slime.schedules.rank_moves import move_between_ranks
 from slime.schedules.seqlen_balancing import get_seqlen_balanced_partitions
 
+_LITTLE_ROOM = 0.1  # of a mean sequence, per micro-batch
+
 DpSchedule = tuple[list[list[int]], list[list[list[int]]], list[int], list[int]]
 
 
@@ -168,17 +170,16 @@ def _pack_under_cap(lengths: Sequence[int], cap: int, multiple: int) -> list[lis
     # No packing has fewer; a sequence above the cap fills a micro-batch.
     tokens = int(np.minimum(lengths, cap).sum())
     fewest = _round_up(-(-tokens // cap), multiple)
-    # With less room than the shortest sequence in each, even filling hardly ever works out.
-    is_tight = fewest * (cap - min(lengths)) < tokens
+    # With little room left in each, even filling hardly ever works out.
+    is_tight = (fewest * cap - tokens) * len(lengths) < _LITTLE_ROOM * tokens * fewest
     if not is_tight and (bins := balanced_pack(lengths, cap, fewest)):
         return bins
     bins = first_fit_pack(lengths, cap)
     count = _round_up(len(bins), multiple)
-    if count == fewest:
-        return bins
-    return (is_tight and balanced_pack(lengths, cap, fewest)) or (
-        balanced_pack(lengths, cap, count) or bins
-    )
+    if count > fewest and (evenly := balanced_pack(lengths, cap, count)):
+        return evenly
+    too_many = count > len(lengths)
+    return (is_tight and too_many and balanced_pack(lengths, cap, fewest)) or bins
 
 
 def _round_up(count: int, multiple: int) -> int:
@@ -221,4 +222,6 @@ def _distribute(
     ranks = get_seqlen_balanced_partitions(loads, dp_size, equal_size=True)
     # The heaviest first on every rank: ranks that wait for each other (pipeline, experts) wait
     # least.
-    return [[micro_batches[i] for i in sorted(r, key=lambda i: (-loads[i], i))] for r in ranks]
+    return [
+        [micro_batches[i] for i in sorted(r, key=loads.__getitem__, reverse=True)] for r in ranks
+    ]

@@ -3,6 +3,9 @@
 import heapq
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
+
+import numpy as np
 
 
 def first_fit_pack(total_lengths: Sequence[int], max_tokens_per_bin: int) -> list[list[int]]:
@@ -28,7 +31,8 @@ def first_fit_pack(total_lengths: Sequence[int], max_tokens_per_bin: int) -> lis
     # bins of first-fit decreasing, found by bisection in one sorted list of what is left; ties go
     # by index.
     num = len(total_lengths)
-    left = sorted(length * num + num - 1 - i for i, length in enumerate(total_lengths))
+    keys = np.asarray(total_lengths, dtype=np.int64) * num + np.arange(num - 1, -1, -1)
+    left = np.sort(keys).tolist()
     bins: list[list[int]] = []
     while left:
         length, place = divmod(left.pop(), num)
@@ -39,7 +43,7 @@ def first_fit_pack(total_lengths: Sequence[int], max_tokens_per_bin: int) -> lis
             room -= length
         members.sort()
         bins.append(members)
-    return sorted(bins)
+    return sorted(bins, key=itemgetter(0))
 
 
 def balanced_pack(
@@ -59,7 +63,7 @@ def balanced_pack(
     """
     if num_bins > len(total_lengths):
         return None
-    order = sorted(range(len(total_lengths)), key=total_lengths.__getitem__, reverse=True)
+    order = np.argsort(-np.asarray(total_lengths), kind="stable").tolist()
     # The longest open the bins; so the heap starts with one sequence in each.
     bins = [[index] for index in order[:num_bins]]
     heap = [(total_lengths[members[0]], position) for position, members in enumerate(bins)]
@@ -73,7 +77,7 @@ def balanced_pack(
         heapq.heapreplace(heap, (load, position))
     for members in bins:
         members.sort()
-    return sorted(bins)
+    return sorted(bins, key=itemgetter(0))
 
 
 def expand_bins_by_splitting(

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_MOST_EXCHANGES_PER_PART = 16
+_MOST_EXCHANGES_PER_PART = 8
 _CLOSE_ENOUGH = 1e-6  # of the mean load
-_PARTNERS = 3
+_PARTNERS = 2
 """Light parts that are tried before the heaviest part counts as final."""
 
 
