@@ -6,6 +6,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from slime.metrics.breakdowns import (
+    correct_samples,
+    pass_rates_by_source,
+    reward_categories,
+    turns,
+)
 from slime.metrics.pass_rate import pass_rates
 from slime.metrics.staleness import staleness
 from slime.metrics.statistics import Max, Mean, Statistic, Sum, values
@@ -23,12 +29,14 @@ def rollout_metrics(
     raw_reward (mean over rollouts: a fanned-out rollout counts once), response_len_mean/median/max,
     prompt_len_mean, response_tokens, trained_tokens, total_tokens (sums), truncated_ratio,
     aborted_ratio, num_samples, num_rollouts, num_groups, ungraded (rollouts without a numeric
-    reward: skipped above), zero_std_ratio (groups whose rewards are all equal), weight_lag_* and
-        off_policy_tokens (see `staleness`),
-    prefix_cache_hit_ratio, spec_accept_ratio, and pass@k with `--log-passrate`.
+    reward: skipped above), zero_std_ratio (groups whose rewards are all equal) and
+    zero_std_ratio/<reward> (those with this reward), weight_lag_* and off_policy_tokens (see
+    `staleness`), prefix_cache_hit_ratio, spec_accept_ratio. With `--log-passrate` pass@k over all
+    groups and by source; with `--log-reward-category`, `--log-multi-turn`, `--log-correct-samples`
+    see `slime.metrics.breakdowns`.
 
     Args:
-        args: reward_key, log_passrate.
+        args: reward_key, log_passrate, log_reward_category, log_multi_turn, log_correct_samples.
         samples: The samples that will be trained on.
         trainer_version: The weight version that the training starts from; without it there is no
             staleness.
@@ -84,8 +92,7 @@ def rollout_rewards(samples: Sequence[Sample], rewards: Sequence[Any]) -> dict[A
     for rollout, positions in rollouts.items():
         graded = [float(rewards[p]) for p in positions if is_number(rewards[p])]
         if graded:
-            group = samples[positions[0]].group_index
-            key = ("rollout", rollout) if group is None else ("group", group)
+            key = _group_key(samples[positions[0]], rollout)
             groups.setdefault(key, []).append(math.fsum(graded) / len(graded))
     return groups
 
@@ -93,6 +100,10 @@ def rollout_rewards(samples: Sequence[Sample], rewards: Sequence[Any]) -> dict[A
 def is_number(reward: Any) -> bool:
     """Whether a reward is a finite number."""
     return isinstance(reward, int | float) and math.isfinite(reward)
+
+
+def _group_key(sample: Sample, rollout: int) -> tuple[str, int]:
+    return ("rollout", rollout) if sample.group_index is None else ("group", sample.group_index)
 
 
 def _group_metrics(args: Namespace, samples: Sequence[Sample]) -> dict[str, float]:
@@ -108,8 +119,28 @@ def _group_metrics(args: Namespace, samples: Sequence[Sample]) -> dict[str, floa
         "ungraded": Sum(num_rollouts - len(every_rollout)),
         "zero_std_ratio": Mean.of(float(min(group) == max(group)) for group in compared),
     }
-    rates = pass_rates(groups) if getattr(args, "log_passrate", False) else {}
+    for level in sorted({group[0] for group in compared if min(group) == max(group)}):
+        equal = (float(min(group) == max(group) == level) for group in compared)
+        numbers[f"zero_std_ratio/{level:.6g}"] = Mean.of(equal)
+    numbers |= _optional_statistics(args, samples, rewards)
+    rates: dict[str, float] = {}
+    if getattr(args, "log_passrate", False):
+        keys = [_group_key(s, r) for s, r in zip(samples, rollout_identities(samples), strict=True)]
+        rates = pass_rates(groups) | pass_rates_by_source(samples, groups, keys)
     return values(numbers) | rates
+
+
+def _optional_statistics(
+    args: Namespace, samples: Sequence[Sample], rewards: Sequence[Any]
+) -> dict[str, Statistic]:
+    numbers: dict[str, Statistic] = {}
+    if key := getattr(args, "log_reward_category", None):
+        numbers |= reward_categories(samples, key)
+    if getattr(args, "log_multi_turn", False):
+        numbers |= turns(samples)
+    if getattr(args, "log_correct_samples", False):
+        numbers |= correct_samples(samples, [r if is_number(r) else None for r in rewards])
+    return numbers
 
 
 def _reward(args: Namespace, sample: Sample) -> Any:

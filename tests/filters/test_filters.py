@@ -35,6 +35,10 @@ def group(rewards: list, rollouts: list[int] | None = None) -> list[Sample]:
         ([0.1] * 3, False, "zero_std_0.1"),
         ([1, 0.9999999], True, None),
         ([5.0], False, "zero_std_5.0"),
+        ([None, 1.0, 1.0], False, "zero_std_1.0"),
+        ([None, 1.0, 0.0], True, None),
+        ([None, None], False, "no_reward"),
+        ([], False, "no_reward"),
     ],
 )
 def test_nonzero_std(rewards: list[float], keep: bool, reason: str | None) -> None:

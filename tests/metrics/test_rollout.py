@@ -42,6 +42,7 @@ def test_a_small_rollout() -> None:
             "rollout/num_groups": 2,
             "rollout/ungraded": 1,
             "rollout/zero_std_ratio": 1 / 2,
+            "rollout/zero_std_ratio/1": 1 / 2,
             "rollout/response_tokens": 28,
             "rollout/trained_tokens": 16,
             "rollout/total_tokens": 42,
