@@ -22,7 +22,7 @@ def check_reward_nonzero_std(
     # Equality, not a computed deviation: that of equal floats need not be zero.
     if any(value != values[0] for value in values[1:]):
         return DynamicFilterOutput(keep=True)
-    reason = f"zero_std_{values[0]:.1f}" if math.isfinite(values[0]) else "zero_std"
+    reason = f"zero_std_{values[0]:.1f}" if values and math.isfinite(values[0]) else "zero_std"
     return DynamicFilterOutput(keep=False, reason=reason)
 
 

@@ -37,8 +37,8 @@ def group(rewards: list, rollouts: list[int] | None = None) -> list[Sample]:
         ([5.0], False, "zero_std_5.0"),
         ([None, 1.0, 1.0], False, "zero_std_1.0"),
         ([None, 1.0, 0.0], True, None),
-        ([None, None], False, "no_reward"),
-        ([], False, "no_reward"),
+        ([None, None], False, "zero_std"),
+        ([], False, "zero_std"),
     ],
 )
 def test_nonzero_std(rewards: list[float], keep: bool, reason: str | None) -> None:
