@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 from argparse import Namespace
 
 import ray
@@ -18,6 +19,8 @@ _NO_SPARE_WORKERS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # `gather` reports the first error, with its cause
 }
+# What the workers of a cluster that was started by somebody else must have of this process.
+_PASSED_ON = (RUN_ID_VARIABLE, "SPT_NOENV", "PYTHONPATH", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
 
 def start_ray(args: Namespace, scratch: str) -> None:
@@ -28,10 +31,18 @@ def start_ray(args: Namespace, scratch: str) -> None:
     """
     options = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": _namespace()}
     if args.ray_address:
-        environment = {RUN_ID_VARIABLE: os.environ[RUN_ID_VARIABLE], "SPT_NOENV": "1"}
-        ray.init(address=args.ray_address, runtime_env={"env_vars": environment}, **options)
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        try:
+            ray.init(address=args.ray_address, runtime_env={"env_vars": environment}, **options)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"--ray-address = {args.ray_address}: {error}; start Ray there (ray start --head); "
+                "if it asks for a token, set RAY_AUTH_MODE=token as for any Ray client"
+            ) from None
         return
     os.environ.update(_NO_SPARE_WORKERS)
+    # A token of the run's own: else Ray writes one into the home folder, for all clusters to come.
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     ray.init(
         address="local",
         num_cpus=max(os.cpu_count() or 1, _slots(args)),

@@ -1,5 +1,9 @@
 """The real loop on the real parts: Ray, router, SGLang, Megatron, checkpoint and export."""
 
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +56,38 @@ def test_two_rollouts(start_job: Callable[..., Job], layout: tuple[str, ...]) ->
     ).read_text().strip() == "1"
     assert (job.run_dir / "config.yaml").exists()
     assert not job.processes()
+
+
+def test_a_stopped_run_goes_on_where_it_was(start_job: Callable[..., Job]) -> None:
+    options = ("--num-rollout=4", "--save-interval=1", "--skip-eval-before-train")
+    job = start_job(*options)
+    job.wait_for_line("rollout 2/4")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait(30) == 128 + signal.SIGTERM
+    resume = re.search(r"--load \S+ --run-dir \S+", job.text)
+    assert resume, job.text
+
+    again = start_job(*options, *resume[0].split(), run_dir=job.run_dir)
+    assert again.wait() == 0, again.text
+    steps = [record["step"] for record in again.metrics("rollout")]
+    done = len(steps) - len(set(steps))  # rollouts made again: those after the last checkpoint
+    assert sorted(set(steps)) == [0, 1, 2, 3]
+    assert done <= 1
+    saved = job.run_dir / "checkpoints" / "latest_checkpointed_iteration.txt"
+    assert saved.read_text().strip() == "3"
+
+
+def test_joins_a_cluster_and_leaves_it_running(
+    start_job: Callable[..., Job], ray_cluster: str
+) -> None:
+    job = start_job("--num-rollout=1", "--skip-eval-before-train", f"--ray-address={ray_cluster}")
+    assert job.wait() == 0, job.text
+    assert not job.processes()
+    probe = "import ray, sys; ray.init(address=sys.argv[1]); print(ray.cluster_resources()['CPU'])"
+    found = subprocess.run(
+        [sys.executable, "-c", probe, ray_cluster], capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout.strip() == "4.0", found.stderr
 
 
 def test_replay_reaches_the_same_weights(start_job: Callable[..., Job], tmp_path: Path) -> None:
