@@ -55,6 +55,18 @@ def test_finds(tree: Path, path, text, finding):
     assert len(found) == 1 and found[0].startswith(path)
 
 
+def test_finds_wrong_types_in_pure_rooms_alone(tree: Path):
+    wrong = '"""Wrong."""\n\nnumber: int = "text"\n'
+    for room, purity in (("first", "pure"), ("second", "torch")):
+        folder = tree / "slime" / room
+        folder.mkdir()
+        (folder / "code.py").write_text(wrong)
+        text = f'"""R."""\nslime_library(name = "r", srcs = ["code.py"], purity = "{purity}")\n'
+        (folder / "BUILD.bazel").write_text(text)
+    (finding,) = lint(tree)
+    assert finding.startswith("slime/first/code.py:3: error: Incompatible types")
+
+
 def test_finds_a_module_in_two_targets(tree: Path):
     with (tree / "slime/room/BUILD.bazel").open("a") as build:
         build.write('slime_library(name = "again", srcs = ["code.py"])\n')
