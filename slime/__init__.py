@@ -1,4 +1,4 @@
-"""slime: reinforcement-learning post-training of language models with Megatron-core, SGLang and Ray."""
+"""slime: RL post-training of language models with Megatron-core, SGLang and Ray."""
 
 from slime.published_paths import install
 
