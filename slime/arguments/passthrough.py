@@ -2,6 +2,8 @@
 are.
 """
 
+import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +33,11 @@ class Target:
     managed: Mapping[str, str] = field(default_factory=dict)
 
 
+_CHECKED: dict[str, tuple[Any, str]] = {
+    "bool": (bool, "true or false"),
+    "int": (int, "an integer"),
+    "float": ((int, float), "a number"),
+}
 _FREE_PORT = "slime picks a free loopback port itself"
 _ENGINE_SIZE = "use --rollout-num-gpus-per-engine"
 
@@ -125,11 +132,37 @@ def check(target: Target, option: str, value: Any, where: str) -> Problem | None
         message = f"slime sets this option of {target.program} itself ({where})"
         return Problem(flag, value, message, target.managed[option])
     known = target.known()
-    if not known or option in known or option.removeprefix("no_") in known:
+    if option in known:
+        expected = expected_instead(known[option], value)
+        return Problem(flag, value, f"expected {expected} ({where})") if expected else None
+    if not known or option.removeprefix("no_") in known:
         return None
     remedy = did_you_mean(flag, [f"--{target.prefix}-{name.replace('_', '-')}" for name in known])
     message = f"the installed {target.program} has no such option ({where})"
     return Problem(flag, value, message, remedy or f"see {target.program}'s --help")
+
+
+def expected_instead(kind: str, value: Any) -> str:
+    """What a value of this type must be, in words; empty where `value` is right or the type tells
+    nothing.
+    """
+    if value is None:
+        return ""
+    if choices := _choices(kind):
+        return "" if value in choices else "one of " + ", ".join(map(str, choices))
+    types, words = _CHECKED.get(_inside_optional(kind), (object, ""))
+    is_bool = isinstance(value, bool)
+    return "" if isinstance(value, types) and (is_bool <= (types in (bool, object))) else words
+
+
+def _inside_optional(kind: str) -> str:
+    return re.sub(r"^Optional\[(.*)\]$", r"\1", kind)
+
+
+def _choices(kind: str) -> list[Any]:
+    """The values of a Literal type; [] for any other."""
+    kind = _inside_optional(kind)
+    return list(ast.literal_eval(kind.removeprefix("Literal"))) if kind[:8] == "Literal[" else []
 
 
 def _target_of(name: str) -> Target | None:
@@ -138,6 +171,8 @@ def _target_of(name: str) -> Target | None:
 
 def _convert_word(kind: str, word: str) -> Any:
     if kind in ("str", "Optional[str]", "List[str]", "Optional[List[str]]"):
+        return word
+    if word in _choices(kind):
         return word
     if word.startswith("0") and word.isdigit() and word != "0":
         return word  # YAML 1.1 would read an octal number

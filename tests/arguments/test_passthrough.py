@@ -1,10 +1,11 @@
 """`--sglang-X` and `--router-X`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slime.arguments.passthrough import TARGETS, Target, check, convert
+from slime.arguments.passthrough import TARGETS, Target, check, convert, expected_instead
 from slime.arguments.raw import read_raw
 
 KNOWN = {
@@ -15,6 +16,7 @@ KNOWN = {
     "enable_metrics": "bool",
     "model_loader_extra_config": "str",
     "unknown_kind": "",
+    "backend": "Optional[Literal['off', '1', 'auto']]",
 }
 SGLANG = Target("sglang", "sglang_server_args", "SGLang", lambda: KNOWN, {"port": "no"})
 
@@ -22,6 +24,8 @@ SGLANG = Target("sglang", "sglang_server_args", "SGLang", lambda: KNOWN, {"port"
 @pytest.mark.parametrize(
     ("option", "words", "value"),
     [
+        ("backend", ["off"], "off"),
+        ("backend", ["1"], "1"),
         ("mem_fraction_static", ["0.8"], 0.8),
         ("mem_fraction_static", ["1"], 1.0),
         ("mem_fraction_static", ["1e-1"], 0.1),
@@ -94,6 +98,29 @@ def test_known_options_pass_and_own_options_are_refused() -> None:
     assert check(SGLANG, "mem_fraction_static", 1, "") is None
     assert check(SGLANG, "no_enable_metrics", True, "") is None
     assert check(SGLANG, "port", 1, "") is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "words"),
+    [
+        ("int", [1, -3, None], [1.5, "x", True, [1]], "an integer"),
+        ("Optional[float]", [1, 0.5], ["x", False], "a number"),
+        ("bool", [True, False], [1, "yes"], "true or false"),
+        ("Literal['a', 'b']", ["a", "b"], ["c", 1], "one of a, b"),
+        ("Optional[Literal[1]]", [1, None], [2], "one of 1"),
+        ("Optional[List[int]]", [[1], "whatever"], [], ""),
+        ("", [1, "x", True], [], ""),
+    ],
+)
+def test_values_of_the_wrong_type_are_refused(
+    kind: str, right: list[Any], wrong: list[Any], words: str
+) -> None:
+    assert [expected_instead(kind, value) for value in right] == [""] * len(right)
+    assert [expected_instead(kind, value) for value in wrong] == [words] * len(wrong)
+    target = Target("sglang", "d", "SGLang", lambda: {"x": kind})
+    for value in wrong:
+        problem = check(target, "x", value, "run.yaml:3")
+        assert problem is not None and f"expected {words} (run.yaml:3)" == problem.message
 
 
 def test_nothing_is_checked_where_the_program_is_not_installed() -> None:
