@@ -11,6 +11,7 @@ import yaml
 from slime.arguments.eval_config import entries_of_prompt_data
 from slime.arguments.flag import Flag
 from slime.arguments.labels import is_label
+from slime.arguments.megatron_passthrough import megatron_flags
 from slime.arguments.passthrough import TARGETS
 from slime.arguments.prompt_sources import parse_prompt_sources, render_prompt_sources
 from slime.arguments.registry import GROUPS, all_flags
@@ -48,7 +49,12 @@ def render_config(args: Namespace) -> str:
         }
         if passed:
             nested[target.prefix] = passed
-    text: str = yaml.safe_dump({**nested, **_others(args)}, sort_keys=False, allow_unicode=True)
+    others = _others(args)
+    for_megatron = {k: v for k, v in others.items() if k in megatron_flags()}
+    if for_megatron:
+        nested["megatron"] = for_megatron
+    custom = {k: v for k, v in others.items() if k not in for_megatron}
+    text: str = yaml.safe_dump({**nested, **custom}, sort_keys=False, allow_unicode=True)
     return text
 
 

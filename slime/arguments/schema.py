@@ -43,6 +43,10 @@ def config_schema() -> dict[str, Any]:
             },
             "additionalProperties": False,
         }
+    groups["megatron"] = {
+        "description": "Any other field of Megatron's TransformerConfig or OptimizerConfig.",
+        "type": ["object", "null"],
+    }
     for name in groups.keys() & keys.keys():  # `optimizer` is an option and a group
         groups[name] = {"anyOf": [groups[name], {"$ref": f"#/$defs/{name}"}]}
     passed = {

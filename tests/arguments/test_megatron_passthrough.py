@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from slime.arguments import installed_options, megatron_passthrough
 from slime.arguments.errors import Problem
@@ -83,6 +84,7 @@ def test_they_become_arguments_and_are_printed(argv: list[str], tmp_path: Path) 
     assert args.lr == 1e-5
     assert build_plan(args).options["other"] == VALUES
     (tmp_path / "printed.yaml").write_text(render_config(args))
+    assert yaml.safe_load((tmp_path / "printed.yaml").read_text())["megatron"] == VALUES
     again = parse_args(argv=["--config", "printed.yaml"])
     assert {name: getattr(again, name) for name in VALUES} == VALUES
 
