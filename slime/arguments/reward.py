@@ -10,7 +10,7 @@ GROUP = FlagGroup(
             "--rm-type",
             str,
             None,
-            "Built-in grader: exact, math, deepscaler, dapo, f1, gpqa, remote_rm.",
+            "Built-in grader: exact, math, deepscaler, dapo, f1, gpqa, ifbench, remote_rm.",
         ),
         Flag("--reward-key", str, None, "Key of the reward where the grader returns a mapping."),
         switch("--group-rm", "Grade a whole group at once."),
@@ -21,6 +21,6 @@ GROUP = FlagGroup(
 )
 
 # What the room of rewards grades; any other name is refused at start-up.
-GRADERS = ("exact", "math", "deepscaler", "dapo", "f1", "gpqa", "remote_rm")
+GRADERS = ("exact", "math", "deepscaler", "dapo", "f1", "gpqa", "ifbench", "remote_rm")
 BOXED_PREFIX = "boxed_"  # grade what is inside the last \boxed{...}
 DICT_REWARD_KEYS = {"dapo": ("score", "acc", "pred")}  # graders that return a mapping, and its keys

@@ -5,6 +5,8 @@ both).
 import asyncio
 import inspect
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 from slime.arguments.errors import ConfigError, Problem, did_you_mean
@@ -12,9 +14,11 @@ from slime.hooks.loading import load_function
 from slime.rewards.boxes import bare_truth, extract_boxed_answer
 from slime.rewards.dapo import compute_score
 from slime.rewards.deepscaler import get_deepscaler_rule_based_reward
+from slime.rewards.errors import UngradableError
 from slime.rewards.exact import exact_match
 from slime.rewards.f1 import f1_score
 from slime.rewards.gpqa import compute_gpqa_reward
+from slime.rewards.ifbench import compute_ifbench_reward
 from slime.rewards.math_answers import grade_answer, grade_answer_verl
 from slime.rewards.remote import remote_rm
 from slime.samples.sample import Sample
@@ -23,6 +27,7 @@ Grader = Callable[[str, Any, dict[str, Any]], Any]
 """(response, label, metadata) -> reward."""
 
 BOXED = "boxed_"
+_MOST_THREADS = 32
 
 GRADERS: dict[str, Grader] = {
     "exact": lambda response, label, metadata: exact_match(response, label),
@@ -33,7 +38,9 @@ GRADERS: dict[str, Grader] = {
     "dapo": lambda response, label, metadata: compute_score(response, label),
     "f1": lambda response, label, metadata: f1_score(response, label)[0],
     "gpqa": compute_gpqa_reward,
+    "ifbench": compute_ifbench_reward,
 }
+_NEED_NO_LABEL = frozenset({"ifbench"})
 
 # With the prefix `boxed_` a grader sees the content of the last box. Those that look for a form of
 # their own in the response grade that content as the bare answer it is.
@@ -49,6 +56,9 @@ _BARE_GRADERS: dict[str, Grader] = GRADERS | {
 async def async_rm(args: Any, sample: Sample, **kwargs: Any) -> Any:
     """The reward of one sample: a number, or a dict (`dapo`, custom graders).
 
+    A sample whose data lack what its grader needs fails: it gets no reward (None), the status
+    FAILED, and the reason in its metadata under `failure`.
+
     Raises:
         ConfigError: No grader is configured, or `--rm-type` names none.
         ValueError: The sample has no label.
@@ -59,10 +69,18 @@ async def async_rm(args: Any, sample: Sample, **kwargs: Any) -> Any:
     if rm_type == "remote_rm":
         return await remote_rm(sample.metadata.get("rm_url") or args.rm_url, sample)
     grader = find_grader(rm_type)
-    if sample.label is None:
+    if sample.label is None and rm_type.removeprefix(BOXED) not in _NEED_NO_LABEL:
         raise ValueError(f"sample {sample.index} has no label to grade with: check --label-key")
-    # Graders are bounded, but a long response may still take milliseconds: not on the event loop.
-    return await asyncio.to_thread(grader, sample.response, sample.label, sample.metadata)
+    # Off the event loop, and not among its default threads: a grader may wait for computer algebra.
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(
+            _grading_threads(), grader, sample.response, sample.label, sample.metadata
+        )
+    except UngradableError as error:
+        sample.status = Sample.Status.FAILED
+        sample.metadata["failure"] = f"sample {sample.index}: {error}"
+        return None
 
 
 async def batched_async_rm(args: Any, samples: list[Sample], **kwargs: Any) -> list[Any]:
@@ -104,6 +122,11 @@ def find_grader(rm_type: str) -> Grader:
     return lambda response, label, metadata: bare(
         extract_boxed_answer(response) or "", label, metadata
     )
+
+
+@cache
+def _grading_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="grader")
 
 
 async def _maybe_await(value: Any) -> Any:

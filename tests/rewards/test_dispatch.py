@@ -56,8 +56,9 @@ def test_dapo_returns_a_dict_also_boxed() -> None:
 def test_the_option_lists_exactly_these_graders() -> None:
     assert set(reward.GRADERS) == {*GRADERS, "remote_rm"}
     for rm_type in GRADERS:
-        find_grader(rm_type)("", "x", {})
-        find_grader(f"boxed_{rm_type}")("", "x", {})
+        metadata = {"instruction_id_list": ["punctuation:no_comma"]}
+        find_grader(rm_type)("", "x", metadata)
+        find_grader(f"boxed_{rm_type}")("", "x", metadata)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,35 @@ def test_a_missing_label_is_an_error_not_a_zero() -> None:
 def test_the_samples_own_type_wins() -> None:
     sample = Sample(response="a", label="a", metadata={"rm_type": "exact"})
     assert grade(make_args("math"), sample) == 1.0
+
+
+def test_instructions_need_no_label() -> None:
+    metadata = {"rm_type": "ifbench", "instruction_id_list": ["punctuation:no_comma"]}
+    assert grade(make_args(), Sample(response="a, b", metadata=dict(metadata))) == 0.0
+    assert grade(make_args("math"), Sample(response="a b", metadata=dict(metadata))) == 1.0
+
+
+def test_what_cannot_be_graded_fails_with_its_reason() -> None:
+    sample = Sample(index=7, response="a", metadata={"instruction_id_list": ["words:unheard_of"]})
+    assert grade(make_args("ifbench"), sample) is None
+    assert sample.status is Sample.Status.FAILED
+    assert "sample 7: unknown instruction 'words:unheard_of'" in sample.metadata["failure"]
+
+
+def test_the_event_loop_stays_free_while_a_grader_waits() -> None:
+    """Three seconds of algebra in a worker: the loop ticks on."""
+
+    async def run() -> tuple[Any, int]:
+        hard = Sample(response="\\boxed{\\prod_{k=1}^{10^9} k}", label="x")
+        grading = asyncio.create_task(async_rm(make_args("math"), hard))
+        ticks = 0
+        while not grading.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return grading.result(), ticks
+
+    reward, ticks = asyncio.run(run())
+    assert reward == 0 and ticks > 50
 
 
 async def custom(args: Namespace, sample: Sample | list[Sample], **kwargs: Any) -> Any:
