@@ -1,5 +1,6 @@
 """The entry point: ``./bazelw run //slime:train -- --config=FILE`` (or ``slime --config=FILE``)."""
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -25,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(render(build_plan(args)))
         return 0
     _write_configuration(args)
-    from slime.cluster.run import run  # Ray is imported only when something will run
+    if not args.ray_address:  # Ray reads this when it is imported: the local one stays on loopback
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    from slime.cluster.run import run
 
     return run(args)
 

@@ -15,7 +15,6 @@ _NO_SPARE_WORKERS = {
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # `gather` reports the first error, with its cause
 }

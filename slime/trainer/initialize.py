@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import os
 import random
+import socket
 import warnings
 from argparse import Namespace
 from datetime import timedelta
@@ -49,18 +50,30 @@ def init(
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     else:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank % torch.cuda.device_count())))
+    timeout = timedelta(minutes=args.distributed_timeout_minutes)
     dist.init_process_group(
         backend="gloo" if on_cpu else "nccl",
-        init_method=f"tcp://{master_addr}:{master_port}",
+        store=_store(rank, world_size, master_addr, master_port, timeout),
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(minutes=args.distributed_timeout_minutes),
+        timeout=timeout,
     )
     initialize_model_parallel(args)
     if args.custom_megatron_init_path:
         load_function(args.custom_megatron_init_path)(args)
     if args.deterministic_mode:
         torch.use_deterministic_algorithms(True)
+
+
+def _store(rank: int, world_size: int, address: str, port: int, timeout: timedelta) -> dist.Store:
+    """The ranks' meeting point; rank 0 listens at ``address`` alone, not on every interface."""
+    descriptor = None
+    if rank == 0:
+        with socket.create_server((address, port)) as server:
+            descriptor = os.dup(server.fileno())
+    return dist.TCPStore(
+        address, port, world_size, rank == 0, timeout=timeout, master_listen_fd=descriptor
+    )
 
 
 def initialize_model_parallel(args: Namespace) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 
 @dataclass
 class Job:
@@ -69,6 +71,17 @@ class Job:
         matches = [pid for pid, command in self.processes().items() if text in command]
         assert len(matches) == 1, (text, self.processes())
         return matches[0]
+
+    def listening(self) -> dict[str, str]:
+        """Addresses on which the job's processes listen -> command line."""
+        found = {}
+        for pid, command in self.processes().items():
+            with contextlib.suppress(psutil.Error):
+                for connection in psutil.Process(pid).net_connections(kind="tcp"):
+                    if connection.status == psutil.CONN_LISTEN:
+                        address = connection.laddr.ip.removeprefix("::ffff:")
+                        found[f"{address}:{connection.laddr.port}"] = command
+        return found
 
     def files(self) -> set[Path]:
         """Shared-memory files and scratch folders that the job's processes use now."""

@@ -26,6 +26,9 @@ SHORT = ("--num-rollout=2", "--eval-interval=2")
 )
 def test_two_rollouts(start_job: Callable[..., Job], layout: tuple[str, ...]) -> None:
     job = start_job(*SHORT, *layout)
+    job.wait_for_line("rollout 1/")
+    exposed = {at: who for at, who in job.listening().items() if not at.startswith("127.0.0.1:")}
+    assert exposed == {}
     assert job.wait() == 0, job.text
 
     rollouts = job.metrics("rollout")
