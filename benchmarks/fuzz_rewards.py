@@ -2,9 +2,9 @@
 
     ./bazelw run //benchmarks:fuzz_rewards -- --pairs 100000
 
-Half of the pairs are random tokens, half are real answers with a few characters changed, and a few
-are attacks. Prints how many were equal, decided exactly, sent to computer algebra, and ended there
-by a limit.
+Three in ten pairs are random tokens, three short arithmetic, the rest real answers with a few
+characters changed, and a few attacks. Prints how many were equal, decided exactly, sent to computer
+algebra, and ended there by a limit.
 """
 
 import argparse
@@ -22,21 +22,23 @@ from slime.rewards.symbolic_pool import is_equal, shared_pool
 _COMMANDS = r"""\frac|\sqrt|\pm|\cup|\in|\infty|\text{|\left(|\right)|\int|\sum|\lim|\to
 \begin{pmatrix}|\end{pmatrix}|\\|\log_|\sin|\le|\boxed{|\{|\}|10|100|{1}{2}|√|²"""
 _TOKENS = [*"0123456789xyzei+-*/^(){}[],.;:|=<>!_ &%$'\n\\", *re.split(r"[|\n]", _COMMANDS)]
+_ARITHMETIC = [*"0123456789xe+-*/^(),!", "\\pi", "\\sqrt{2}", "10^{99}", "\\frac{1}{7}", "|x|"]
 _PAIRS = handmade()
 _HOSTILE_SHARE = 0.001  # each may take its whole time limit
 
 
 def fuzzed(rng: random.Random) -> tuple[str, str]:
-    if rng.random() < 0.5:
-        return _random_text(rng), _random_text(rng)
+    if (kind := rng.random()) < 0.6:
+        tokens = _TOKENS if kind < 0.3 else _ARITHMETIC
+        return _random_text(rng, tokens), _random_text(rng, tokens)
     if rng.random() < _HOSTILE_SHARE:
         return _changed(rng, rng.choice(HOSTILE)), "5/7"
     given, truth, _ = rng.choice(_PAIRS)
     return _changed(rng, given), truth if rng.random() < 0.5 else _changed(rng, truth)
 
 
-def _random_text(rng: random.Random) -> str:
-    return "".join(rng.choices(_TOKENS, k=rng.randint(0, 25)))
+def _random_text(rng: random.Random, tokens: list[str]) -> str:
+    return "".join(rng.choices(tokens, k=rng.randint(0, 25 if tokens is _TOKENS else 7)))
 
 
 def _changed(rng: random.Random, text: str) -> str:

@@ -188,7 +188,10 @@ def _agree_at(trees: tuple[Node, Node], point: dict[str, Value]) -> Verdict:
     given, truth = evaluate(trees[0], point), evaluate(trees[1], point)
     if isinstance(given, Fraction) and isinstance(truth, Fraction):
         return given == truth
-    left, right = complex(given), complex(truth)
+    try:
+        left, right = complex(given), complex(truth)
+    except OverflowError:
+        return False  # an exact number beyond any that the rounded one can be
     size, difference = max(abs(left), abs(right)), abs(left - right)
     if size < 1e-9:
         return None  # nearly zero: rounding alone may have made it

@@ -12,7 +12,7 @@ from slime.rewards.boxes import (
     last_boxed_only_string,
     remove_boxed,
 )
-from slime.rewards.comparison import compare
+from slime.rewards.comparison import LONGEST_ANSWER, compare
 from slime.rewards.notation import drop_layout
 from slime.rewards.symbolic_pool import is_equal
 
@@ -37,8 +37,11 @@ def mathd_normalize_answer(answer: str | None) -> str | None:
 
 def grade_answer_mathd(given_answer: str, ground_truth: str) -> bool:
     """Whether both have one normal form."""
-    given = drop_layout(str(given_answer))
-    return bool(given) and given == drop_layout(str(ground_truth))
+    given, truth = str(given_answer), str(ground_truth)
+    if max(len(given), len(truth)) > LONGEST_ANSWER:
+        return False
+    given = drop_layout(given)
+    return bool(given) and given == drop_layout(truth)
 
 
 def grade_answer_sympy(given_answer: str, ground_truth: str) -> bool:

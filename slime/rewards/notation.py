@@ -27,7 +27,7 @@ _SIGNS = str.maketrans(
 )
 _LAYOUT = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])|\\(?:displaystyle|textstyle|limits|quad|qquad)"
-    r"(?![a-zA-Z])|\\[!,;:> ]|\\\$|\$|\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])|~"
+    r"(?![a-zA-Z])|\\[!,;:> ]|\\\$|\$|\^\s*(?:\{\s*)?\\circ\s*\}?|\\degree(?![a-zA-Z])|~"
 )
 _TEXT = re.compile(
     r"\\(?:text|mathrm|textbf|textit|mbox|mathbf|mathit|operatorname|rm|bf)\s*\{([^{}]*)\}"

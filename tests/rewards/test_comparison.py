@@ -34,6 +34,11 @@ def test_what_is_not_certain_stays_undecided(answer: str, truth: str) -> None:
     assert compare(answer, truth) is None
 
 
+def test_a_number_too_large_to_round_differs_from_a_rounded_one() -> None:
+    assert compare("10^{400}", "\\sqrt{2}") is False
+    assert compare("\\sqrt{2}x", "10^{400}x") is False
+
+
 @pytest.mark.parametrize("answer", HOSTILE)
 def test_hostile_answers_equal_nothing(answer: str) -> None:
     assert not compare(answer, "5/7")

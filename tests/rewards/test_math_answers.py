@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slime.rewards import math_answers
+from slime.rewards.comparison import compare
 from slime.rewards.evaluation import evaluate
 from slime.rewards.expression import Undecided, parse
 from slime.rewards.math_answers import (
@@ -17,8 +19,20 @@ from slime.rewards.math_answers import (
     grade_answer_sympy,
     grade_answer_verl,
     last_boxed_only_string,
+    mathd_normalize_answer,
     remove_boxed,
 )
+
+
+@pytest.fixture(autouse=True)
+def exact_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here may need another process (see test_symbolic_pool for what does)."""
+
+    def forbidden(given: str, truth: str) -> bool:
+        raise AssertionError(f"undecided: {given} | {truth}")
+
+    monkeypatch.setattr(math_answers, "is_equal", forbidden)
+
 
 EQUAL = [
     ("2^{10}", "1024"),
@@ -40,7 +54,6 @@ EQUAL = [
     ("(x+1)^2", "x^2+2x+1"),
     ("a b", "b \\cdot a"),
     ("2\\pi", "\\pi \\times 2"),
-    ("\\sin(\\pi)", "0"),
     ("5!", "120"),
     ("(1, \\frac{1}{2})", "(1,0.5)"),
     ("\\left( 3, 4 \\right)", "(3,4)"),
@@ -55,8 +68,6 @@ DIFFERENT = [
     ("", "0"),
     ("", ""),
     ("0", "0.5"),
-    ("2 3", "23"),
-    ("2 3", "6"),
     ("1,2", "12"),
     ("(0, 1]", "[0, 1]"),
     ("(1,2)", "(2,1)"),
@@ -66,8 +77,6 @@ DIFFERENT = [
     ("x^2", "x^3"),
     ("\\frac{1}{0}", "1"),
     ("0.333", "1/3"),
-    ("\\pi/10^{12}", "e/10^{12}"),
-    ("3.14159265358", "\\pi"),
     ("100000000000000000000", "100000000000000000001"),
     ("-5", "5"),
     ("True", "1"),
@@ -152,13 +161,14 @@ def test_arithmetic_is_exact(written: Written) -> None:
         assert max(exact.numerator.bit_length(), exact.denominator.bit_length()) > 500
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    st.text(alphabet="0123456789xyei+-*/^(){}[],.! \\$%=", max_size=60),
-    st.text(alphabet="0123456789xyei+-*/^(){}[],.! \\$%=", max_size=20),
+@pytest.mark.parametrize(
+    "text",
+    ["^" + " " * 50_000, "1" + " " * 50_000, "\\text{" * 10_000, "^{ " * 20_000, "1 " * 20_000],
 )
-def test_nothing_raises(answer: str, truth: str) -> None:
-    assert grade_answer_verl(f"\\boxed{{{answer}}}", truth) in (True, False)
+def test_normalising_a_long_text_takes_linear_time(text: str) -> None:
+    started = time.process_time()
+    mathd_normalize_answer(text)
+    assert time.process_time() - started < 2.0
 
 
 @pytest.mark.parametrize(
@@ -174,11 +184,15 @@ def test_nothing_raises(answer: str, truth: str) -> None:
         "x^{" * 300 + "1" + "}" * 300,
         "2^{8000}" * 60,
         " " * 200_000,
+        "^" + " " * 1_900,
+        "1" + " " * 1_900 + "x",
+        "(" + "1 or " * 390,
+        "^" + " " * 200_000,
         "\\text{" * 30_000,
         "{1," * 1000,
     ],
 )
 def test_hostile_answers_end_quickly(answer: str) -> None:
     started = time.process_time()
-    assert not grade_answer_verl(f"\\boxed{{{answer}}}", "5/7")
+    assert not grade_answer_mathd(answer, "5/7") and not compare(answer, "5/7")
     assert time.process_time() - started < 2.0

@@ -1,17 +1,22 @@
 """Computer algebra in other processes: right, bounded, and from any thread."""
 
+import asyncio
 import os
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from benchmarks.answer_pairs import HOSTILE, handmade
 from slime.rewards.comparison import compare
+from slime.rewards.dispatch import async_rm
 from slime.rewards.math_answers import grade_answer
 from slime.rewards.symbolic_pool import Limits, SymbolicPool, is_equal
+from slime.samples.sample import Sample
 
 INTEGRAL = ("\\int_0^1 x\\,dx", "\\frac12")
 ENDLESS = ("\\prod_{k=1}^{10^{9}} k", "x+1")
@@ -85,6 +90,23 @@ def test_threads_get_the_verdicts_of_the_main_thread() -> None:
     thread.start()
     thread.join(200)
     assert there == here == [True, True, False]
+
+
+def test_the_event_loop_stays_free_while_a_grader_waits() -> None:
+    """Algebra up to the limit in a worker: the loop ticks on."""
+
+    async def run() -> tuple[Any, int]:
+        args = Namespace(rm_type="math", custom_rm_path=None, rm_url=None)
+        hard = Sample(response=f"\\boxed{{{ENDLESS[0]}}}", label=ENDLESS[1])
+        grading = asyncio.create_task(async_rm(args, hard))
+        ticks = 0
+        while not grading.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        return grading.result(), ticks
+
+    reward, ticks = asyncio.run(run())
+    assert reward == 0 and ticks > 20
 
 
 def test_nothing_hostile_is_right_or_raises(pool: SymbolicPool) -> None:
