@@ -10,6 +10,7 @@ from slime.arguments import parse_args
 from slime.arguments.errors import ConfigError
 from slime.arguments.plan import build_plan, render
 from slime.arguments.print_config import render_config, render_resolved
+from slime.arguments.roles import args_of_role
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     from slime.cluster.run import run
 
-    return run(args)
+    return run(args_of_role(args, "actor"))  # data and checkpoints go with the actor
 
 
 def _write_configuration(args: Namespace) -> None:

@@ -13,7 +13,7 @@ from slime.arguments.estimate import (
     train_rank_gib,
 )
 from slime.arguments.print_config import changed_options
-from slime.arguments.roles import parse_megatron_role_args
+from slime.arguments.roles import args_of_role
 
 FREE_PORT = "free loopback port"
 
@@ -89,9 +89,7 @@ def _train_ranks(args: Namespace) -> list[Process]:
     roles = ("actor", "critic") if args.use_critic else ("actor",)
     ranks = []
     for role in roles:
-        own = args
-        if args.megatron_config_path is not None:
-            own = parse_megatron_role_args(args, args.megatron_config_path, role)
+        own = args_of_role(args, role)
         memory = train_rank_gib(own)
         for rank in range(own.world_size):
             place = " ".join(

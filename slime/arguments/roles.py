@@ -57,6 +57,13 @@ def parse_megatron_role_args(
     return args
 
 
+def args_of_role(args: Namespace, role: str) -> Namespace:
+    """The arguments of a role of this run; as `parse_megatron_role_args`, with or without a file."""
+    if args.megatron_config_path is None:
+        return args
+    return parse_megatron_role_args(args, args.megatron_config_path, role)
+
+
 def check_roles(args: Namespace) -> list[Problem]:
     """Every mistake in the file of `--megatron-config-path`, and roles that fit no rank layout."""
     if args.megatron_config_path is None:

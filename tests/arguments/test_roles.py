@@ -8,6 +8,7 @@ import pytest
 from slime.arguments.errors import ConfigError, Problem
 from slime.arguments.parse import parse_args, parse_megatron_role_args
 from slime.arguments.plan import build_plan
+from slime.arguments.roles import args_of_role
 
 Collect = Callable[..., list[Problem]]
 FILE = """
@@ -31,6 +32,9 @@ def test_a_role_gets_its_own_settings(argv: list[str], roles: Path, tmp_path: Pa
     assert (critic.lr, critic.clip_grad) == (1e-3, 1.0)
     assert (actor.lr, actor.clip_grad, actor.load) == (1e-4, 0.5, str(tmp_path / "ckpt"))
     assert vars(ref) == vars(base)
+    assert args_of_role(base, "actor") is base  # it names no file
+    with_file = parse_args(argv=[*argv, "--megatron-config-path", "roles.yaml"])
+    assert args_of_role(with_file, "actor").clip_grad == 0.5
     assert base.lr == 1e-4
     critic.sglang_server_args["x"] = 1
     assert "x" not in base.sglang_server_args
