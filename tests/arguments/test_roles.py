@@ -33,7 +33,8 @@ def test_a_role_gets_its_own_settings(argv: list[str], roles: Path, tmp_path: Pa
     assert (actor.lr, actor.clip_grad, actor.load) == (1e-4, 0.5, str(tmp_path / "ckpt"))
     assert vars(ref) == vars(base)
     assert args_of_role(base, "actor") is base  # it names no file
-    with_file = parse_args(argv=[*argv, "--megatron-config-path", "roles.yaml"])
+    words = ["--actor-num-gpus-per-node", "2", "--megatron-config-path", "roles.yaml"]
+    with_file = parse_args(argv=[*argv, *words])
     assert args_of_role(with_file, "actor").clip_grad == 0.5
     assert base.lr == 1e-4
     critic.sglang_server_args["x"] = 1
