@@ -58,7 +58,7 @@ def parse_megatron_role_args(
 
 
 def args_of_role(args: Namespace, role: str) -> Namespace:
-    """The arguments of a role of this run, as `parse_megatron_role_args`; the file may be absent."""
+    """The arguments of a role of this run: as given, with what the file overrides for it."""
     if args.megatron_config_path is None:
         return args
     return parse_megatron_role_args(args, args.megatron_config_path, role)
