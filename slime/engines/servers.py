@@ -14,6 +14,7 @@ import requests
 
 from slime.engines import command, ports
 from slime.engines.errors import EngineDied
+from slime.engines.health import HealthProbes
 from slime.engines.process import ServerProcess
 
 _STARTUP_SECONDS = {"cpu": 600.0, "cuda": 1800.0}
@@ -45,6 +46,7 @@ class RolloutServers:
         self._logs = Path(run_dir) / "logs"
         self._router: ServerProcess | None = None
         self._engines: list[ServerProcess] = []
+        self._probes: HealthProbes | None = None
         # Children die with the thread that started them, so that thread must live as long as this
         # object.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-spawner")
@@ -79,6 +81,7 @@ class RolloutServers:
         except BaseException:
             self.stop()
             raise
+        self._probes = self._make_probes()
         router = urlsplit(self.router_url)
         self.args.sglang_router_ip, self.args.sglang_router_port = router.hostname, router.port
 
@@ -87,9 +90,21 @@ class RolloutServers:
         for server in self._all():
             server.check()
 
+    def check_responds(self) -> None:
+        """As `check`, and raise too if one that runs has stopped answering. Does not block.
+
+        To be called again and again while an answer is outstanding: each call starts the health
+        checks that are due (`--rollout-health-check-interval` and `-timeout`).
+        """
+        self.check()
+        if self._probes is not None:
+            self._probes.check()
+
     def stop(self) -> None:
         """End all servers: asked first, killed by pid and process group after a few seconds. May be
         called twice."""
+        if self._probes is not None:
+            self._probes.stop()
         servers = self._all()
         for server in servers:
             server.terminate()
@@ -103,6 +118,21 @@ class RolloutServers:
 
     def _all(self) -> list[ServerProcess]:
         return [*self._engines, *([self._router] if self._router else [])]
+
+    def _make_probes(self) -> HealthProbes:
+        # The first generates a token where nothing else is generated, so it asks all processes.
+        urls = [f"{url}/health_generate" for url in self.engine_urls]
+        urls.append(f"{self.router_url}/liveness")
+        targets = {
+            server.name: (url, server.log_tail)
+            for server, url in zip(self._all(), urls, strict=True)
+        }
+        args = self.args
+        return HealthProbes(
+            targets,
+            interval=args.rollout_health_check_interval,
+            timeout=args.rollout_health_check_timeout,
+        )
 
     def _start_engine(self, index: int, port: int) -> ServerProcess:
         self.engine_urls[index] = f"http://{command.LOOPBACK}:{port}"

@@ -1,9 +1,9 @@
 """JSON over HTTP with kept-alive connections, and retries within a budget.
 
 Connections belong to the event loop that uses them. What fails for good is retried with growing
-pauses until a number of attempts or a time is used up; before each retry the liveness check of the
-run may say that waiting is pointless. So a request ends with an answer or with an error that names
-the reason, never in an endless loop.
+pauses until a number of attempts or a time is used up; before each retry, and again and again while
+an answer is outstanding, the liveness check of the run may say that waiting is pointless. So a
+request ends with an answer or with an error that names the reason, never in an endless loop.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import random
 import time
 import weakref
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
@@ -25,6 +25,7 @@ RETRY_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _CONNECT_SECONDS = 10.0
+_LIVENESS_SECONDS = 5.0  # between two checks while an answer is outstanding
 _RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SHOWN_BODY_CHARACTERS = 500
 
@@ -35,8 +36,8 @@ _liveness_check: Callable[[], None] | None = None
 
 
 def set_liveness_check(check: Callable[[], None] | None) -> None:
-    """`check` is called between retries; what it raises (an engine that died) ends the request at
-    once."""
+    """`check` is called between retries and while requests wait for their answers; it must not
+    block. What it raises (an engine that died, or no longer responds) ends the request at once."""
     global _liveness_check
     _liveness_check = check
 
@@ -94,12 +95,11 @@ async def _request(method: str, url: str, max_retries: int, **options: Any) -> A
     first_failure = math.inf
     for attempt in range(max_retries + 1):
         try:
-            async with _session().request(method, url, **options) as response:
-                content = await response.read()
-            if response.status < 300:
+            status, content = await _watched(_exchange(method, url, options))
+            if status < 300:
                 return orjson.loads(content) if content else None
-            reason = f"HTTP {response.status}: {_shorten(content)}"
-            if response.status not in _RETRIED_STATUS:
+            reason = f"HTTP {status}: {_shorten(content)}"
+            if status not in _RETRIED_STATUS:
                 raise RolloutError(f"{method} {url} was refused: {reason}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -115,6 +115,27 @@ async def _request(method: str, url: str, max_retries: int, **options: Any) -> A
     raise RolloutError(
         f"{method} {url} failed {attempt + 1} times in {spent:.1f} s, last with {reason}"
     )
+
+
+async def _exchange(method: str, url: str, options: dict[str, Any]) -> tuple[int, bytes]:
+    """One attempt: status and body of the answer."""
+    async with _session().request(method, url, **options) as response:
+        return response.status, await response.read()
+
+
+async def _watched(exchange: Coroutine[Any, Any, tuple[int, bytes]]) -> tuple[int, bytes]:
+    """The result of `exchange`, for as long as the liveness check does not object.
+
+    How long an answer may take is not known, and a frozen server keeps its connections open.
+    """
+    task = asyncio.ensure_future(exchange)
+    try:
+        while not (await asyncio.wait({task}, timeout=_LIVENESS_SECONDS))[0]:
+            if _liveness_check is not None:
+                _liveness_check()
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def _shorten(content: bytes) -> str:

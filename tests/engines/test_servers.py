@@ -55,6 +55,28 @@ def test_everything_listens_on_the_loopback_interface_only(servers):
     assert addresses == {"127.0.0.1"}
 
 
+def test_a_frozen_scheduler_is_reported_and_a_thawed_one_is_well(servers, monkeypatch):
+    monkeypatch.setattr(servers.args, "rollout_health_check_interval", 0.5)
+    monkeypatch.setattr(servers.args, "rollout_health_check_timeout", 3.0)
+    monkeypatch.setattr(servers, "_probes", servers._make_probes())
+    everybody = psutil.Process().children(recursive=True)
+    scheduler = next(p for p in everybody if "scheduler" in "".join(p.cmdline()))
+    scheduler.suspend()
+    try:
+        started = time.monotonic()
+        with pytest.raises(EngineDied, match="engine 0 runs but does not respond"):
+            while time.monotonic() - started < 30:
+                servers.check_responds()
+                time.sleep(0.1)
+    finally:
+        scheduler.resume()
+    monkeypatch.setattr(servers, "_probes", servers._make_probes())
+    assert len(generate(servers.router_url, PROMPTS)) == len(PROMPTS)
+    for _ in range(40):
+        servers.check_responds()
+        time.sleep(0.1)
+
+
 def generate_until_error(servers):
     """What a rollout does: requests with retries, and the servers' check between retries."""
 

@@ -122,6 +122,46 @@ def test_a_dead_engine_ends_the_retries_at_once():
     assert len(requests) == 1
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_liveness_is_checked_while_an_answer_is_outstanding(dies, monkeypatch):
+    """A frozen engine keeps the connection open: only the check can tell it from a slow one."""
+    monkeypatch.setattr(http_client, "_LIVENESS_SECONDS", 0.02)
+    checks = []
+
+    def check():
+        checks.append(time.monotonic())
+        if dies and len(checks) == 3:
+            raise EngineDied("engine 0 runs but does not respond")
+
+    http_client.set_liveness_check(check)
+
+    async def body():
+        async def handle(request):
+            await asyncio.sleep(0.5)
+            return web.json_response("slow")
+
+        app = web.Application()
+        app.router.add_post("/x", handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}/x"
+            started = time.monotonic()
+            if not dies:
+                assert await http_client.post(url, {}) == "slow"
+                return
+            with pytest.raises(EngineDied, match="does not respond"):
+                await http_client.post(url, {})
+            assert time.monotonic() - started < 0.4
+        finally:
+            await http_client.close()
+            await runner.cleanup()
+
+    asyncio.run(body())
+    assert len(checks) == 3 if dies else len(checks) > 3
+
+
 def test_connections_are_kept_and_belong_to_their_loop():
     seen = set()
 
