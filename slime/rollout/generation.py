@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 from argparse import Namespace
 from typing import Any
 
@@ -111,7 +112,7 @@ async def _grade(args: Namespace, generated: Sample | list[Sample]) -> Any:
     if isinstance(generated, list):
         await _give_rewards(args, flatten(generated))
     elif generated.reward is None and generated.status != Status.FAILED:
-        generated.reward = await async_rm(args, generated)
+        generated.reward = _checked(args, generated, await async_rm(args, generated))
     return generated
 
 
@@ -120,7 +121,18 @@ async def _give_rewards(args: Namespace, samples: list[Sample]) -> None:
     if not ungraded:
         return
     for sample, reward in zip(ungraded, await batched_async_rm(args, ungraded), strict=True):
-        sample.reward = reward
+        sample.reward = _checked(args, sample, reward)
+
+
+def _checked(args: Namespace, sample: Sample, reward: Any) -> Any:
+    """`reward`, unless it says nothing: it would only be found out as a loss that is not finite."""
+    numbers = reward.values() if isinstance(reward, dict) else [reward]
+    if reward is None or any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
+        grader = sample.custom_rm_path or args.custom_rm_path or args.rm_type
+        raise RolloutError(
+            f"{grader} gave sample {sample.index} the reward {reward!r}; a finite number is needed"
+        )
+    return reward
 
 
 def _can_travel_together(args: Namespace, group: list[Sample]) -> bool:

@@ -37,6 +37,10 @@ __all__ = [
     "get_model_url",
 ]
 
+# A filter that dropped this many groups in a row (or ten rollouts' worth of them, if that is more)
+# has nothing to keep: with one good group in a hundred, a false alarm has a chance of 4e-5.
+_DROPPED_IN_A_ROW = 1000
+
 GetSamples = Callable[[int], list[list[Sample]]]
 
 
@@ -67,7 +71,8 @@ async def generate_rollout_async(
     continue later.
 
     Raises:
-        RolloutError: more groups failed than a rollout has; the message holds the last reason.
+        RolloutError: more groups failed than a rollout has (the message holds the last reason), or
+            the filter drops whatever it gets.
     """
     state = GenerateState(args)
     set_current_rollout_id(rollout_id)
@@ -108,6 +113,7 @@ class _Collected:
     surplus: list[Any] = field(default_factory=list)
     failed_samples: int = 0
     failed_groups: int = 0
+    dropped_in_a_row: int = 0
 
     def __post_init__(self) -> None:
         path = self.args.dynamic_sampling_filter_path
@@ -130,7 +136,9 @@ class _Collected:
                 target_data_size=self.args.rollout_batch_size,
             ):
                 self._gatherer.on_dynamic_filter_drop(verdict.reason)
+                self._count_dropped(verdict.reason)
                 return False
+        self.dropped_in_a_row = 0
         full = len(self.kept) >= self.args.rollout_batch_size
         (self.surplus if full else self.kept).append(group)
         return True
@@ -143,6 +151,16 @@ class _Collected:
             raise RolloutError(
                 f"{self.failed_groups} groups ({self.failed_samples} samples) failed in one "
                 f"rollout, the last one because: {reason}"
+            )
+
+    def _count_dropped(self, reason: str | None) -> None:
+        self.dropped_in_a_row += 1
+        if self.dropped_in_a_row >= max(_DROPPED_IN_A_ROW, 10 * self.args.rollout_batch_size):
+            raise RolloutError(
+                f"--dynamic-sampling-filter-path = {self.args.dynamic_sampling_filter_path}: it "
+                f"dropped {self.dropped_in_a_row} groups in a row (the last: {reason}), and "
+                f"{len(self.kept)} of the {self.args.rollout_batch_size} groups of a rollout are "
+                "kept; are all prompts too easy or too hard, or is the filter wrong?"
             )
 
     def metrics(self) -> dict[str, Any]:

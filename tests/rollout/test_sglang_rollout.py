@@ -246,3 +246,33 @@ def test_model_urls(args):
     assert sglang_rollout.get_model_url(args, "judge", "/v1/x") == "http://127.0.0.1:6/v1/x"
     with pytest.raises(ValueError, match="no model named 'critic'; there are actor, judge"):
         sglang_rollout.get_model_url(args, "critic")
+
+
+def drop_everything(args, samples):
+    """For `--dynamic-sampling-filter-path`."""
+    return DynamicFilterOutput(keep=False, reason="all equal")
+
+
+@pytest.mark.flags(
+    "--dynamic-sampling-filter-path", "tests.rollout.test_sglang_rollout.drop_everything"
+)
+def test_a_filter_that_drops_everything_ends_the_rollout(args, monkeypatch):
+    monkeypatch.setattr(sglang_rollout, "_DROPPED_IN_A_ROW", 10)
+    with pytest.raises(RolloutError, match="dropped 40 groups in a row .the last: all equal"):
+        sglang_rollout.generate_rollout(args, 0, source(args))
+
+
+REWARDS = {"nothing": None, "nan": float("nan"), "inf": {"score": float("-inf")}}
+
+
+async def strange_reward(args, sample):
+    """For `--custom-rm-path`."""
+    return REWARDS[args.strange]
+
+
+@pytest.mark.parametrize("strange", REWARDS)
+@pytest.mark.flags("--custom-rm-path", "tests.rollout.test_sglang_rollout.strange_reward")
+def test_a_reward_that_is_no_finite_number_ends_the_rollout(strange, args):
+    args.strange = strange
+    with pytest.raises(RolloutError, match="strange_reward gave sample .* the reward"):
+        sglang_rollout.generate_rollout(args, 0, source(args))
