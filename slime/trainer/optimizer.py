@@ -23,14 +23,6 @@ _DTYPES = {
     "fp16": torch.float16,
     "fp8": torch.uint8,  # Megatron keeps 8-bit moments as bytes with a scale
 }
-
-
-_DTYPES = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8": torch.uint8,
-}
 _DTYPE_OPTIONS = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 

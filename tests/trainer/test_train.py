@@ -324,3 +324,17 @@ def test_functions_given_by_path_are_called(hf_model, args_for, rollout_of, tmp_
     custom = {"loss_type": "custom_loss", "custom_loss_function_path": "given_functions.loss"}
     metrics, _ = _train(args_for(hf_model(), **custom), rollout_of(1, steps=1))
     assert metrics["square"] == metrics["loss"] > 0
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_a_step_of_masked_tokens_only_changes_nothing(per_token, hf_model, args_for, rollout_of):
+    args = args_for(hf_model(), calculate_per_token_loss=per_token, weight_decay=0.0)
+    masked = rollout_of(4, steps=1)
+    masked["loss_masks"] = [np.zeros_like(mask) for mask in masked["loss_masks"]]
+    masked["global_num_tokens"] = [0.0]
+    metrics, weights = _train(args, masked)
+    assert metrics["loss"] == 0
+    assert metrics["grad_norm"] == 0
+    from safetensors.torch import load_file
+
+    _close(load_file(f"{args.hf_checkpoint}/model.safetensors"), weights, atol=0)
