@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from slime.tracking.backends import open_backends
 from slime.tracking.metrics_file import MetricsFile
@@ -49,9 +50,12 @@ class RunReport:
         resumed = f", resuming at rollout {start}" if start else ""
         self.stage(f"all up{resumed}; logs and metrics in {self.run_dir}")
         if sys.stdout.isatty() and not self.args.no_progress:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console)
-            self._task = self._progress.add_task("rollouts", total=num_rollout, completed=start)
+            columns = (BarColumn(bar_width=16), MofNCompleteColumn(), TimeElapsedColumn())
+            text = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            self._progress = Progress(
+                *columns, text, console=self._console, refresh_per_second=2, expand=True
+            )
+            self._task = self._progress.add_task("", total=num_rollout, completed=start)
             self._progress.start()
 
     @contextlib.contextmanager
@@ -68,11 +72,11 @@ class RunReport:
         self.totals.add_rollout(metrics)
         self._record("rollout", rollout_id, metrics)
         shown = [text.format(metrics[key]) for key, text in _LINE if key in metrics]
-        line = f"rollout {rollout_id + 1}/{self._num_rollout}  " + "  ".join(shown)
+        line = "  ".join(shown)
         if self._progress is not None:
             self._progress.update(self._task, completed=rollout_id + 1, description=line)
         else:
-            self._say(line)
+            self._say(f"rollout {rollout_id + 1}/{self._num_rollout}  {line}")
 
     def evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Record an evaluation made after ``step`` rollouts."""
