@@ -128,6 +128,15 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
                     message,
                     "give a directory you may write to",
                 )
+    for dest in ("save_debug_rollout_data", "save_debug_train_data"):
+        template = getattr(args, dest)
+        if template is not None and not _names_rollouts(template):
+            yield Problem(
+                "--" + dest.replace("_", "-"),
+                template,
+                "gives every rollout the same file",
+                "put {rollout_id} in its name; other braces are doubled",
+            )
     template = args.load_debug_rollout_data
     if template is not None:
         parts = re.split(r"\{rollout_id[^}]*\}", template)
@@ -147,6 +156,14 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
                 "no such file for any rollout",
                 "give the path that was saved to",
             )
+
+
+def _names_rollouts(template: str) -> bool:
+    try:
+        first, second = (template.format(rollout_id=number, rank=0) for number in (0, 1))
+    except (LookupError, ValueError):  # other names in braces, or a lonely brace
+        return False
+    return first != second
 
 
 def _why_not_writable(path: Path) -> str:

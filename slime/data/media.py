@@ -31,13 +31,14 @@ def with_media(place: str, prompt: Any, media: dict[str, list[Any]] | None) -> A
     """
     if media is None or isinstance(prompt, str):
         return prompt
-    if any(isinstance(message["content"], list) for message in prompt):
+    texts = [message.get("content") or "" for message in prompt]  # a call of a tool has none
+    if any(isinstance(text, list) for text in texts):
         return prompt
     remaining = {kind: list(items) for kind, items in media.items()}
     mark = re.compile("<(" + "|".join(media) + ")>")
     counts = dict.fromkeys(media, 0)
-    for message in prompt:
-        for kind in mark.findall(message["content"]):
+    for text in texts:
+        for kind in mark.findall(text):
             counts[kind] += 1
     problems = [
         Problem(place, None, f"has {len(items)} of kind {kind}, but {counts[kind]} marks <{kind}>")
@@ -47,10 +48,8 @@ def with_media(place: str, prompt: Any, media: dict[str, list[Any]] | None) -> A
     if problems:
         raise ConfigError(problems)
     return [
-        message | {"content": _parts(mark, message["content"], remaining)}
-        if mark.search(message["content"])
-        else message
-        for message in prompt
+        message | {"content": _parts(mark, text, remaining)} if mark.search(text) else message
+        for message, text in zip(prompt, texts, strict=True)
     ]
 
 

@@ -84,6 +84,10 @@ CASES = [
     ("--rollout-max-context-len 512", "--rollout-max-context-len", "256 positions", "256"),
     ("--rollout-max-response-len 256", "--rollout-max-response-len", "no room", "less than 256"),
     ("--rollout-max-prompt-len 250", "--rollout-max-prompt-len", "256 tokens", "at most 244"),
+    # dumps
+    ("--save-debug-rollout-data d.json", "--save-debug-rollout-data", "the same file", "{rollout"),
+    ("--save-debug-rollout-data {id}", "--save-debug-rollout-data", "the same file", "{rollout"),
+    ("--save-debug-train-data d_{rank}.pt", "--save-debug-train-data", "the same file", "{rollout"),
     # JSON
     ("--multimodal-keys 3", "--multimodal-keys", "must be a JSON object", "key"),
     (

@@ -136,6 +136,7 @@ def test_media_take_the_places_of_their_marks(
     row = {
         "text": [
             {"role": "system", "content": "look"},
+            {"role": "assistant", "tool_calls": []},
             {"role": "user", "content": "<image> and <image>: same as <video>?"},
         ],
         "pictures": ["1.png", "2.png"],
@@ -145,7 +146,8 @@ def test_media_take_the_places_of_their_marks(
     (sample,) = Dataset(write_jsonl([row]), None, None, None, multimodal_keys=keys)
     assert sample.multimodal_inputs == {"image": ["1.png", "2.png"], "video": ["c.mp4"]}
     assert sample.prompt[0] == {"role": "system", "content": "look"}
-    assert sample.prompt[1]["content"] == [
+    assert sample.prompt[1] == {"role": "assistant", "tool_calls": []}
+    assert sample.prompt[2]["content"] == [
         {"type": "image", "image": "1.png"},
         {"type": "text", "text": " and "},
         {"type": "image", "image": "2.png"},
