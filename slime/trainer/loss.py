@@ -234,7 +234,8 @@ def loss_function(
     values = torch.stack([tokens, *(v.detach().float() for v in metrics.values())])
     report = {"keys": list(metrics), "values": values}
     count = torch.zeros((), dtype=torch.int, device=output.device)
-    return total / denominators[micro_batch.step], count, report
+    # A step of masked tokens only has no gradient; 0 / 0 would make it NaN.
+    return total / max(denominators[micro_batch.step], 1), count, report
 
 
 def log_probs_function(
