@@ -13,6 +13,7 @@ from slime.arguments.labels import is_label
 from slime.arguments.model_config import megatron_shape, read_model_config
 from slime.arguments.raw import RawArguments
 from slime.arguments.resolve_model import padded_vocab_size
+from slime.arguments.weight_files import check_weight_files
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
@@ -55,8 +56,9 @@ def _check_hf_directory(name: str, given: str, directory: Path) -> Iterator[Prob
             remedy += f"; to fetch one from the hub: hf download {given} --local-dir DIRECTORY"
         yield Problem(name, given, "no such directory", remedy)
         return
+    config: dict[str, Any] = {}
     try:
-        read_model_config(directory)
+        config = read_model_config(directory)
     except FileNotFoundError:
         yield Problem(name, given, "holds no model: there is no config.json in it")
         return
@@ -69,6 +71,8 @@ def _check_hf_directory(name: str, given: str, directory: Path) -> Iterator[Prob
         yield from _check_index(name, given, directory)
     elif not any(next(directory.glob(pattern), None) for pattern in _WEIGHTS):
         yield Problem(name, given, f"holds no weights ({', '.join(_WEIGHTS)})")
+    for message in check_weight_files(directory, config):
+        yield Problem(name, given, message, "copy the whole model")
 
 
 def _check_index(name: str, given: str, directory: Path) -> Iterator[Problem]:

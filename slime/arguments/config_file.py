@@ -52,7 +52,10 @@ def read_config(
         return [], [
             Problem("--config", shown, f"cannot be read: {reason}", "give the path of a YAML file")
         ]
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)  # which refuses control characters
+    except yaml.YAMLError as error:
+        return [], [_syntax_problem(error, shown)]
     try:
         root = loader.get_single_node()
         if root is None:

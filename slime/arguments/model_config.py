@@ -6,13 +6,32 @@ from typing import Any
 
 _BIAS_IN_QKV = ("qwen2", "qwen2_moe")  # these always have it; their configs do not say so
 _NORM_OF_QUERY_AND_KEY = ("qwen3", "qwen3_moe", "qwen3_next")
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+)
 
 
 def read_model_config(directory: Path) -> dict[str, Any]:
-    """The parsed `config.json`. Raises OSError or ValueError."""
+    """The parsed `config.json`.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not JSON, or a size is no positive integer.
+    """
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise ValueError("config.json holds no mapping")
+    text = config.get("text_config") or config
+    for name in _SIZES:
+        value = text.get(name)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} is {value!r}, a positive integer is needed")
     return config
 
 

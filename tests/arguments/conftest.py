@@ -43,7 +43,7 @@ def model(tmp_path: Path) -> Path:
     directory.mkdir()
     (directory / "config.json").write_text(json.dumps(CONFIG))
     (directory / "tokenizer.json").write_text("{}")
-    (directory / "model.safetensors").write_bytes(b"")
+    (directory / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return directory
 
 

@@ -86,6 +86,11 @@ def test_a_missing_file_and_a_binary_file_are_problems(tmp_path: Path) -> None:
         assert problems[0].value == name
 
 
+def test_a_control_character_is_a_problem(tmp_path: Path) -> None:
+    _, (problem,) = read(tmp_path, "lr: \x00")
+    assert "not valid YAML" in problem
+
+
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
     assert read(tmp_path, "# nothing\n") == ({}, [])
 

@@ -2,11 +2,13 @@
 recipes.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slime.arguments.model_config import megatron_shape
+from slime.arguments.model_config import megatron_shape, read_model_config
 from slime.arguments.resolve_model import padded_vocab_size
 
 QWEN3_0_6B = {
@@ -213,3 +215,10 @@ def test_the_language_model_inside_a_vision_model() -> None:
 )
 def test_padded_vocabulary(vocab: int, divisible_by: int, tensor: int, padded: int) -> None:
     assert padded_vocab_size(vocab, divisible_by, tensor) == padded
+
+
+@pytest.mark.parametrize("size", [-2, 0, "128", 1.5, [4]])
+def test_a_size_that_is_no_positive_integer_is_refused(size: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"hidden_size": size}}))
+    with pytest.raises(ValueError, match="hidden_size is .* a positive integer is needed"):
+        read_model_config(tmp_path)
