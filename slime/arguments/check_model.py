@@ -19,6 +19,11 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.mode
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _INDEX = "model.safetensors.index.json"
 _LATEST = "latest_checkpointed_iteration.txt"
+_STEPS = {
+    "load": "ckpt_step",
+    "ref_load": "ref_ckpt_step",
+    "opd_teacher_load": "opd_teacher_ckpt_step",
+}
 
 
 def check_checkpoint(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
@@ -32,9 +37,12 @@ def check_checkpoint(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         yield from _check_hf_directory("--hf-checkpoint", given, Path(args.hf_checkpoint))
     for dest in ("ref_load", "opd_teacher_load", "load"):
         value, path = raw.values[dest], getattr(args, dest)
-        if value is None or is_label(path) or (dest == "load" and path == args.save):
-            continue  # --load of the own --save: continue if there is something, else start
+        if value is None or is_label(path):
+            continue
         directory = Path(path)
+        own = dest == "load" and path == args.save  # continue if there is something, else start
+        if own and not (directory / _LATEST).exists():
+            continue
         if not directory.is_dir():
             yield Problem(
                 option(dest), value, "no such directory", "give the directory of a checkpoint"
@@ -47,6 +55,23 @@ def check_checkpoint(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
                 f"({_LATEST})"
             )
             yield Problem(option(dest), value, message)
+        else:
+            yield from _check_iteration(option(dest), value, directory, getattr(args, _STEPS[dest]))
+
+
+def _check_iteration(name: str, given: str, directory: Path, step: int | None) -> Iterator[Problem]:
+    """The iteration that is asked for (``None``: the latest) is there and complete."""
+    try:
+        wanted = str(step) if step is not None else (directory / _LATEST).read_text().strip()
+    except (OSError, ValueError) as error:
+        yield Problem(name, given, f"its {_LATEST} cannot be read: {error}")
+        return
+    if not wanted.isdecimal():
+        yield Problem(name, given, f"its {_LATEST} holds {wanted[:20]!r}, not an iteration")
+    elif not (directory / f"iter_{int(wanted):07d}" / "metadata.json").is_file():
+        whole = sorted(file.parent.name for file in directory.glob("iter_*/metadata.json"))
+        message = f"holds no complete checkpoint of iteration {wanted}"
+        yield Problem(name, given, message, f"it has: {', '.join(whole) or 'none at all'}")
 
 
 def _check_hf_directory(name: str, given: str, directory: Path) -> Iterator[Problem]:

@@ -328,6 +328,32 @@ def test_a_model_path_that_is_no_model(
     assert message in problem.message
 
 
+@pytest.mark.parametrize(
+    ("tracker", "words", "message"),
+    [
+        ("19", "", ""),
+        ("19", "--ckpt-step 9", "no complete checkpoint of iteration 9"),
+        ("29", "", "no complete checkpoint of iteration 29"),
+        ("29", "--ckpt-step 19", ""),
+        ("x", "", "holds 'x', not an iteration"),
+        ("", "", "holds '', not an iteration"),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True], ids=["another run's", "the own --save"])
+def test_a_checkpoint_to_load_is_complete(
+    problems_of: Collect, tmp_path: Path, tracker: str, words: str, message: str, own: bool
+) -> None:
+    folder = tmp_path / "saved"
+    for name in ("iter_0000019", "iter_0000029"):
+        (folder / name).mkdir(parents=True)
+    (folder / "iter_0000019" / "metadata.json").write_text("{}")
+    (folder / "latest_checkpointed_iteration.txt").write_text(tracker)
+    save = ["--save", str(folder)] if own else []
+    found = problems_of("--load", str(folder), *save, *words.split())
+    assert [problem.option for problem in found] == (["--load"] if message else [])
+    assert all(message in problem.message for problem in found)
+
+
 def test_a_name_on_the_hub_is_explained(problems_of: Collect) -> None:
     (problem,) = problems_of("--hf-checkpoint", "Qwen/Qwen3-4B")
     assert "hf download Qwen/Qwen3-4B" in problem.remedy
