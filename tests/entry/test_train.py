@@ -37,7 +37,7 @@ def words(tmp_path: Path) -> list[str]:
     }
     (model / "config.json").write_text(json.dumps(config))
     (model / "tokenizer.json").write_text("{}")
-    (model / "model.safetensors").write_bytes(b"")
+    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # no tensor
     (tmp_path / "train.jsonl").write_text('{"input": "1+1=", "label": "2"}\n' * 10)
     text = "--hf-checkpoint model --prompt-data train.jsonl --label-key label --rm-type math"
     text += " --rollout-batch-size 4 --n-samples-per-prompt 8 --num-rollout 6 --lr 1e-4"
