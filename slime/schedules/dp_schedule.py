@@ -170,16 +170,20 @@ def _pack_under_cap(lengths: Sequence[int], cap: int, multiple: int) -> list[lis
     # No packing has fewer; a sequence above the cap fills a micro-batch.
     tokens = int(np.minimum(lengths, cap).sum())
     fewest = _round_up(-(-tokens // cap), multiple)
-    # With little room left in each, even filling hardly ever works out.
-    is_tight = (fewest * cap - tokens) * len(lengths) < _LITTLE_ROOM * tokens * fewest
-    if not is_tight and (bins := balanced_pack(lengths, cap, fewest)):
+
+    def is_tight(count: int) -> bool:
+        """With little room left in each micro-batch, even filling hardly ever works out."""
+        return (count * cap - tokens) * len(lengths) < _LITTLE_ROOM * tokens * count
+
+    if not is_tight(fewest) and (bins := balanced_pack(lengths, cap, fewest)):
         return bins
     bins = first_fit_pack(lengths, cap)
     count = _round_up(len(bins), multiple)
-    if count > fewest and (evenly := balanced_pack(lengths, cap, count)):
+    if count > len(lengths):  # too many for the ranks: any way with fewer will do
+        return balanced_pack(lengths, cap, fewest) or bins
+    if count > fewest and not is_tight(count) and (evenly := balanced_pack(lengths, cap, count)):
         return evenly
-    too_many = count > len(lengths)
-    return (is_tight and too_many and balanced_pack(lengths, cap, fewest)) or bins
+    return bins
 
 
 def _round_up(count: int, multiple: int) -> int:
@@ -218,7 +222,7 @@ def _distribute(
     """
     if not _balances(args):
         return [micro_batches[rank::dp_size] for rank in range(dp_size)]
-    loads = [sum(weights[i] for i in members) for members in micro_batches]
+    loads = [sum(map(weights.__getitem__, members)) for members in micro_batches]
     ranks = get_seqlen_balanced_partitions(loads, dp_size, equal_size=True)
     # The heaviest first on every rank: ranks that wait for each other (pipeline, experts) wait
     # least.

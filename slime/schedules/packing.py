@@ -113,7 +113,7 @@ def expand_bins_by_splitting(
 
 
 def _weight(members: Sequence[int], lengths: Sequence[float]) -> float:
-    return sum(lengths[index] for index in members)
+    return sum(map(lengths.__getitem__, members))
 
 
 def _halve(members: Sequence[int], lengths: Sequence[float]) -> tuple[list[int], list[int]]:

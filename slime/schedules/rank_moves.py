@@ -20,12 +20,14 @@ def move_between_ranks(
         weights: What is balanced: tokens or FLOPs of each sample.
         cap: Most tokens of a micro-batch.
     """
-    loads = [float(sum(weights[i] for members in rank for i in members)) for rank in ranks]
+    loads = [
+        float(sum(sum(map(weights.__getitem__, members)) for members in rank)) for rank in ranks
+    ]
     for _ in range(_MOST_MOVES_PER_RANK * len(ranks)):
         heavy = max(range(len(ranks)), key=loads.__getitem__)
         light = min(range(len(ranks)), key=loads.__getitem__)
         gap = loads[heavy] - loads[light]
-        tokens = [sum(lengths[i] for i in members) for members in ranks[light]]
+        tokens = [sum(map(lengths.__getitem__, members)) for members in ranks[light]]
         emptiest = min(range(len(tokens)), key=tokens.__getitem__)
         move = _best_move(ranks[heavy], lengths, weights, cap - tokens[emptiest], gap)
         if move is None:
