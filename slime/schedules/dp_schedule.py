@@ -66,7 +66,7 @@ def build_dp_schedule(
     num_microbatches = []
     for number, step in enumerate(steps):
         micro_batches = _pack(args, layout, [total_lengths[i] for i in step])
-        micro_batches = [[step[position] for position in members] for members in micro_batches]
+        micro_batches = [list(map(step.__getitem__, members)) for members in micro_batches]
         _fill_ranks(micro_batches, layout, weights, number, len(step))
         num_microbatches.append(len(micro_batches) // layout.dp_size)
         ranks = _distribute(args, micro_batches, layout.dp_size, weights)

@@ -131,3 +131,13 @@ def test_closing_leaves_no_process_behind() -> None:
     pool.close()
     assert children() == before
     assert pool.is_equal(*INTEGRAL) is False
+
+
+def test_without_a_worker_nothing_is_equal_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    pool = SymbolicPool(1)
+    assert pool.is_equal(*INTEGRAL) is False and pool.is_equal(*INTEGRAL) is False
+    assert [record.message for record in caplog.records if "math-verify" in record.message] != []
+    assert len(caplog.records) == 1
