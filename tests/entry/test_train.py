@@ -1,5 +1,6 @@
 """The entry point, up to the moment at which something would start."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -85,3 +86,19 @@ def test_a_wrong_configuration_starts_nothing(tmp_path: Path, words: list[str]) 
     assert outcome(done)[:2] == (2, [])
     assert "wrong in 2 places" in done.stderr and "did you mean math?" in done.stderr
     assert done.stdout == "" and not (tmp_path / "runs").exists()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    with (tmp_path / "mine" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = run(tmp_path, *words, "--run-dir", "mine")
+    assert outcome(done)[:2] == (2, [])
+    assert f"--run-dir = {tmp_path / 'mine'}: another run is writing to it" in done.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [".lock"]
+
+
+def test_a_run_folder_that_cannot_be_made_is_no_traceback(words: list[str], tmp_path: Path) -> None:
+    done = run(tmp_path, *words, "--run-dir", "/proc/none/of/it")
+    assert outcome(done)[:2] == (2, [])
+    assert "/proc/none" in done.stderr and "Traceback" not in done.stderr
