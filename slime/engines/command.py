@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
+_NO_PROXY = ("no_proxy", "NO_PROXY")
 _SOURCE_ROOT = Path(__file__).parents[2]
 _PLUGINS = Path(__file__).parent / "sglang_plugins"  # lets SGLang find our plug-in's entry point
 _MAX_CPU_REQUESTS = 256  # concurrent requests beyond which a CPU only adds latency
@@ -81,10 +82,23 @@ def max_total_tokens(args: Namespace, requests: int) -> int:
 
 
 def server_environment(inherited: Mapping[str, str], *first: Path) -> dict[str, str]:
-    """`inherited`, with this package (after the folders `first`) importable from any folder."""
+    """`inherited`, with this package (after the folders `first`) importable from any folder, and
+    with no proxy between the servers: SGLang and the router would ask it for each other."""
     path = [*map(str, first), str(_SOURCE_ROOT), *inherited.get("PYTHONPATH", "").split(":")]
     entries = dict.fromkeys(entry for entry in path if entry)
-    return {**inherited, "PYTHONPATH": ":".join(entries), "PYTHONUNBUFFERED": "1"}
+    direct = dict.fromkeys(
+        host.strip()
+        for name in _NO_PROXY
+        for host in [*inherited.get(name, "").split(","), LOOPBACK, "localhost"]
+        if host.strip()
+    )
+    return {
+        **inherited,
+        "PYTHONPATH": ":".join(entries),
+        "PYTHONUNBUFFERED": "1",
+        # `*` means all only when it stands alone.
+        **dict.fromkeys(_NO_PROXY, "*" if "*" in direct else ",".join(direct)),
+    }
 
 
 def engine_environment(

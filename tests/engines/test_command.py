@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
+from urllib.request import proxy_bypass_environment
 
 import pytest
 
@@ -129,3 +130,21 @@ def test_environment_keeps_what_is_inherited(device):
     assert found["PYTHONPATH"].split(":")[-1] == "/mine"
     assert str(Path(slime.__file__).parents[1]) in found["PYTHONPATH"].split(":")
     assert inherited["OMP_NUM_THREADS"] == "9"
+
+
+@pytest.mark.parametrize(
+    ("inherited", "expected"),
+    [
+        ({}, "127.0.0.1,localhost"),
+        ({"NO_PROXY": ".corp, 10.0.0.1"}, "127.0.0.1,localhost,.corp,10.0.0.1"),
+        ({"no_proxy": "a", "NO_PROXY": "b"}, "a,127.0.0.1,localhost,b"),
+        ({"no_proxy": "*"}, "*"),
+    ],
+)
+def test_no_proxy_stands_between_the_servers(inherited, expected, monkeypatch):
+    environment = command.server_environment({**inherited, "http_proxy": "http://proxy:1"})
+    assert environment["no_proxy"] == environment["NO_PROXY"] == expected
+    assert environment["http_proxy"] == "http://proxy:1"
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, environment[name])
+    assert proxy_bypass_environment("127.0.0.1:30000")
