@@ -57,6 +57,8 @@ $12$ | 12.
 3.1415927 | \pi | no
 2 3 | 23 | no
 2 3 | 6 | no
+2 3 | 5 | no
+10 000 | 10000
 1,2 | 12 | no
 -5 | 5 | no
 \frac{1}{0} | 1 | no
@@ -161,6 +163,9 @@ x \in [1,2] | [1,2]
 (1,1000) | (1,1{,}000)
 \{1,1,2\} | \{1,2\}
 (x+1)(x-1) | x^2-1
+(x, y) = (1, 2) | (1,2)
+(1,2) | (x,y)=(1,3) | no
+(1+2)(3) | 9
 (0, 1] | [0, 1] | no
 (1,2) | (2,1) | no
 (1,2) | (1,2,3) | no
@@ -172,6 +177,8 @@ x \in [1,2] | [1,2]
 (-\infty, 2] | (-\infty, 2) | no
 \infty | -\infty | no
 \infty | 100 | no
+\log\infty^4 | \log_8 2 | no
+10^\infty | 1 | no
 \emptyset | 0 | no
 (0,1)\cup(2,3) | (0,3) | no
 \begin{pmatrix}1&2\\3&4\end{pmatrix} | \begin{pmatrix}1&3\\2&4\end{pmatrix} | no
@@ -200,6 +207,12 @@ x \le 2 | x \leqslant 2
 (C) | C
 \mathrm{even} | even
 \text{no solution} | \text{No solution}
+2+3=5 | 5
+AB = 5 | 5
+P(2) = \frac{1}{2} | 0.5
+a_{12} = 7 | 7
+100y = 2x+1 | 2x+1 | no
+2 = 2\pi | 2\pi | no
 y=2x+1 | y=2x-1 | no
 x > 3 | x \geq 3 | no
 x > 3 | x < 3 | no

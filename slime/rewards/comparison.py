@@ -21,6 +21,10 @@ _LARGEST_SET = 30
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}")
 _MEMBERSHIP = re.compile(r"^[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+_FORMULA = re.compile(r"^\s*\d|[-+^/]")
+_ARGUMENTS = re.compile(r"_\{[^{}]*\}|\([^()]*\)")
+_IN_SEQUENCE = re.compile(r"\d\s+\d")
+_LIMITS = re.compile(r"\\(?:int|sum|prod|lim|in|cup|cap|le|ge)(?![a-zA-Z])|[<>]")
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)\\end\{\1\}", re.DOTALL)
 _ROW_END = re.compile(r"\\\\(?:\[[^\]]*\])?")
 _ATOMS = {"\\infty": 1, "+\\infty": 1, "-\\infty": -1, "\\emptyset": 0}
@@ -51,7 +55,21 @@ def _compare(given: str, truth: str) -> Verdict:
         return _compare_parts(intervals[0] or given, intervals[1] or truth)
     if is_relation(given) and is_relation(truth):
         return compare_relations(given, truth, compare_values)
-    return _compare_parts(without_name(given), without_name(truth))
+    given, truth = without_name(given), without_name(truth)
+    if is_relation(given) != is_relation(truth):
+        return _compare_claim(*(given, truth) if is_relation(given) else (truth, given))
+    return _compare_parts(given, truth)
+
+
+def _compare_claim(relation: str, value: str) -> Verdict:
+    """`2 + 3 = 5` has the value 5; `100 y = 5` and `2 = 5` have none."""
+    if len(split_parts(relation)) > 1:
+        return _compare_parts(relation, value)
+    sides = relation.split("=")
+    if len(sides) != 2 or not _FORMULA.search(_ARGUMENTS.sub("", sides[0])):
+        return None
+    holds = compare_values(sides[0], sides[1])
+    return _every([holds, compare_values(sides[1], value)])
 
 
 def _compare_words(given: str, truth: str) -> Verdict:
@@ -144,10 +162,18 @@ def compare_values(given: str, truth: str) -> Verdict:
         scales = [Fraction(1)] if percent[0] == percent[1] else [Fraction(1), Fraction(1, 100)]
         verdicts = [_agree(_scaled(trees, percent, scale)) for scale in scales]
     except Undecided:
-        return None
+        return False if _is_out_of_question(given, truth) else None
     except Hopeless:
         return False
     return _any(verdicts)
+
+
+def _is_out_of_question(given: str, truth: str) -> bool:
+    """Computer algebra would read `2 3` as a sum, and calculate with infinity as with a number."""
+    if _IN_SEQUENCE.search(given) or _IN_SEQUENCE.search(truth):
+        return True
+    one_sided = ("\\infty" in given) != ("\\infty" in truth)
+    return one_sided and not _LIMITS.search(given + truth)
 
 
 def _compare_atoms(left: str, right: str) -> Verdict:
@@ -248,9 +274,15 @@ def _any(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _brackets(text: str) -> str:
-    if text and text[0] in _OPENING and text[-1] in _CLOSING:
-        return text[0] + text[-1]
-    return ""
+    """The pair of brackets around the whole text, if there is one."""
+    if len(text) < 2 or text[0] not in _OPENING or text[-1] not in _CLOSING:
+        return ""
+    depth = 0
+    for character in text[:-1]:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        if depth == 0:
+            return ""
+    return text[0] + text[-1]
 
 
 def split_parts(text: str) -> list[str]:

@@ -12,6 +12,7 @@ Value = Fraction | complex
 
 _MAX_BITS = 8192  # of a numerator or denominator
 _HOPELESS_BITS = 1 << 24  # a power this long is no answer, whatever it is compared with
+_HOPELESS_FACTORIAL = 1_000_000
 
 _FUNCTIONS: dict[str, Any] = {
     "\\sin": cmath.sin,
@@ -71,6 +72,8 @@ def _evaluate(tree: Node, point: Mapping[str, Value]) -> Value:
     if kind == "abs":
         return abs(left) if isinstance(left, Fraction) else complex(abs(left))
     if kind == "!":
+        if isinstance(left, Fraction) and left > _HOPELESS_FACTORIAL:
+            raise Hopeless("a factorial is too large to write down")
         return Fraction(math.factorial(_small_natural(left)))
     right = _evaluate(tree[2], point)
     if kind == "^":

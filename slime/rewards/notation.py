@@ -50,6 +50,7 @@ _FUNCTION_WORD = re.compile(
 _INFINITY_WORD = re.compile(r"(?<![\\a-zA-Z])(?:inf|infinity|oo)(?![a-zA-Z])")
 _MIXED = re.compile(r"(?<![\w.^}])(\d+)\s*\\frac\s*(?:\{(\d+)\}\s*\{(\d+)\}|(\d)(\d))")
 _PLAIN_MIXED = re.compile(r"(-?)(\d+) +(\d+)/(\d+)")
+_SPACED = re.compile(r"-?\d{1,3}( \d{3})+")
 _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})")
 _SPELLINGS = (
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
@@ -104,7 +105,9 @@ def _without_unit(text: str) -> str:
 
 
 def _numbers(text: str) -> str:
-    """Mixed numbers as sums (7 3/4 is 7 + 3/4) and 1.5e3 as a product."""
+    """Mixed numbers as sums (7 3/4 is 7 + 3/4), 1.5e3 as a product, 10 000 as one number."""
+    if _SPACED.fullmatch(text.strip()):
+        return text.replace(" ", "")
     if match := _PLAIN_MIXED.fullmatch(text.strip()):
         return f"{match[1]}({match[2]}+{match[3]}/{match[4]})"
     if match := _SCIENTIFIC.fullmatch(text.strip()):

@@ -9,7 +9,8 @@ from slime.rewards.expression import Node, Undecided, parse, variables
 
 _RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|[=<>]")
 _NAME = re.compile(
-    r"^((?:[a-zA-Z]|\\[a-z]+)(?:_\{?\w+\}?)?(?:\([a-zA-Z](?:,[a-zA-Z])*\))?)\s*=(?!=)\s*"
+    r"^(\([a-zA-Z](?: *, *[a-zA-Z])+ *\)"  # (x, y)
+    r"|(?:[a-zA-Z]|\\[a-z]+)(?:_\{?\w+\}?)?(?:\([a-zA-Z](?:,[a-zA-Z])*\))?)\s*=(?!=)\s*"
 )
 _VARIABLE = re.compile(r"[a-zA-Z]|\\(?:theta|alpha|beta|lambda|mu)")
 _LETTER = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]")
