@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slime.cluster.processes import RUN_ID_VARIABLE, RunProcesses
+from tests.cluster.ended import ended
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -21,20 +22,6 @@ def start(code: str, run_id: str, *, clear: bool = False) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True
     )
-
-
-def ended(pid: int, seconds: float = 5.0) -> bool:
-    """Gone, or a zombie that only waits for init."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return True
-        if stat[stat.rindex(")") + 2] == "Z":
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.ended import ended
+
 DRIVER = """
 import subprocess, sys, time
 from slime.cluster.supervisor import Interrupted, Supervisor
@@ -40,12 +42,11 @@ def start(seconds: float = 60, fail: bool = False) -> tuple[subprocess.Popen, in
 
 
 def assert_gone(child: int, scratch: Path, seconds: float = 10) -> None:
+    assert ended(child, seconds), f"process {child} is left"
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not Path(f"/proc/{child}").exists() and not scratch.exists():
-            return
+    while scratch.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    raise AssertionError(f"left behind: process {child} or {scratch}")
+    assert not scratch.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
