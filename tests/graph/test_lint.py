@@ -2,6 +2,10 @@
 
 import ast
 import os
+import re
+import sys
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 from tools.build_files import targets_of
@@ -31,3 +35,19 @@ def pure_rooms() -> set[str]:
     tree = ast.parse((ROOT / "tests/graph/BUILD.bazel").read_text())
     names = (node for node in tree.body if isinstance(node, ast.Assign))
     return next(set(ast.literal_eval(n.value)) for n in names if n.targets[0].id == "PURE_ROOMS")
+
+
+def test_pip_installs_what_slime_imports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    declared = {re.match(r"[\w-]+", line)[0].lower() for line in wanted}
+    imported = set()
+    for path in (ROOT / "slime").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    distribution = {"megatron": "megatron-core", "yaml": "pyyaml", "math_verify": "math-verify"}
+    third_party = imported - sys.stdlib_module_names - {"slime"}
+    assert {distribution.get(name, name) for name in third_party} <= declared
