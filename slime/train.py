@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from slime.arguments import parse_args
+from slime.arguments.check_built import check_built
 from slime.arguments.errors import ConfigError, Problem
 from slime.arguments.plan import build_plan, render
 from slime.arguments.print_config import render_config, render_resolved
@@ -27,6 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.dry_run:
         print(render(build_plan(args)))
+    unbuilt = list(check_built(args))
+    if unbuilt:
+        print(ConfigError(unbuilt), file=sys.stderr)
+        return 2
+    if args.dry_run:
         return 0
     try:
         lock = _claim(Path(args.run_dir))

@@ -1,0 +1,98 @@
+"""Options of the published interface that nothing acts on yet: refused, never silently ignored."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+
+from slime.arguments.errors import Problem
+from slime.arguments.registry import all_flags
+
+# Whoever builds one of these takes it out of the list.
+NOT_BUILT = (
+    # memory and placement
+    "offload",
+    "offload_train",
+    "offload_rollout",
+    "release_train",
+    # engines and transport
+    "use_fault_tolerance",
+    "http_proxy",
+    "use_distributed_post",
+    "rollout_buffer_url",
+    "rollout_external_engine_addrs",
+    "prefill_num_servers",
+    "sglang_config",
+    "update_weight_disk_dir",
+    "update_weight_local_checkpoint_dir",
+    "custom_update_weight_post_write_path",
+    "check_weight_update_equal",
+    # algorithms
+    "num_critic_only_steps",
+    "use_opd",
+    "use_rollout_entropy",
+    "get_mismatch_metrics",
+    "use_routing_replay",
+    "use_rollout_routing_replay",
+    # trainer
+    "keep_old_actor",
+    "recompute_loss_function",
+    "allgather_cp",
+    "enable_mtp_training",
+    "reset_optimizer_states",
+    "use_stateless_adam",
+    "optimizer_cpu_offload",
+    "megatron_deepgemm_forward_layers",
+    "megatron_deepgemm_forward_modules",
+    "megatron_deepgemm_moe_forward_layers",
+    "megatron_deepgemm_moe_forward_modules",
+    # debugging
+    "load_forge_rollout_data",
+    "save_debug_train_data",
+    "memory_snapshot_num_steps",
+    "ci_test",
+    "ci_save_grad_norm",
+    "ci_load_grad_norm",
+)
+# Values of options whose other values work.
+NOT_BUILT_VALUES = {
+    "advantage_estimator": ("ppo",),
+    "rollout_data_transport": ("nixl",),
+    "update_weight_mode": ("delta",),
+    "update_weight_transport": ("disk",),
+}
+# model_type of config.json: what the trainer converts from and to.
+CONVERTED = ("llama", "qwen2", "qwen3")
+_MESSAGE = "is not built yet: this version would do nothing about it"
+
+
+def check_built(args: Namespace) -> Iterator[Problem]:
+    """Given options without an effect, and models that the trainer cannot convert.
+
+    Apart from `validate`: what is planned for these options is right and tested already, so they
+    are refused only where a run would start.
+    """
+    defaults = {flag.dest: flag.default for flag in all_flags()}
+    for dest in NOT_BUILT:
+        value = getattr(args, dest)
+        if dest in args.raw_options and value != defaults[dest]:
+            yield Problem(_name(dest), value, _MESSAGE, "leave it out")
+    for dest, values in NOT_BUILT_VALUES.items():
+        if getattr(args, dest) in values:
+            kept = "leave it out, or give another value"
+            yield Problem(_name(dest), getattr(args, dest), _MESSAGE, kept)
+    if args.colocate and args.device == "cuda":
+        message = "needs offloading of the trainer and the engines, which is not built yet"
+        yield Problem("--colocate", True, message, "give the engines GPUs of their own")
+    yield from _check_converted(args)
+
+
+def _check_converted(args: Namespace) -> Iterator[Problem]:
+    model_type = (args.hf_architecture or {}).get("model_type")
+    if args.debug_rollout_only or args.custom_model_provider_path or model_type is None:
+        return
+    if model_type not in CONVERTED:
+        message = f"is a {model_type} model, which the trainer cannot convert yet"
+        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {CONVERTED}")
+
+
+def _name(dest: str) -> str:
+    return "--" + dest.replace("_", "-")

@@ -1,0 +1,46 @@
+"""What nothing acts on is refused; what something acts on is not."""
+
+import pytest
+
+from slime.arguments.check_built import NOT_BUILT, check_built
+from slime.arguments.parse import parse_args
+from slime.arguments.registry import all_flags
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("", []),
+        ("--use-tis", []),
+        ("--num-critic-only-steps 0", []),  # the default, given
+        (
+            "--use-stateless-adam --enable-mtp-training",
+            ["--enable-mtp-training", "--use-stateless-adam"],
+        ),
+        ("--update-weight-mode delta", ["--update-weight-mode"]),
+        ("--update-weight-mode full", []),
+    ],
+)
+def test_refused(words: str, refused: list[str], argv: list[str]) -> None:
+    args = parse_args(argv=[*argv, *words.split()])
+    assert sorted(problem.option for problem in check_built(args)) == refused
+
+
+def test_colocate_needs_offloading_on_gpus_only(argv: list[str]) -> None:
+    args = parse_args(argv=[*argv, "--colocate"])
+    assert list(check_built(args)) == []
+    args.device = "cuda"
+    assert [problem.option for problem in check_built(args)] == ["--colocate"]
+
+
+def test_a_model_without_converter_is_named(argv: list[str]) -> None:
+    args = parse_args(argv=argv)
+    args.hf_architecture = {"model_type": "mamba"}
+    (problem,) = check_built(args)
+    assert "mamba" in str(problem.message)
+    args.debug_rollout_only = True  # engines may still serve it
+    assert list(check_built(args)) == []
+
+
+def test_the_list_names_options_that_exist() -> None:
+    assert set(NOT_BUILT) <= {flag.dest for flag in all_flags()}
