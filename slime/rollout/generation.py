@@ -96,7 +96,14 @@ async def _generate_one(
     options = {}
     if "evaluation" in inspect.signature(function).parameters:
         options["evaluation"] = evaluation
-    return await function(args, sample, sampling_params, **options)
+    generated = await function(args, sample, sampling_params, **options)
+    parts = generated if isinstance(generated, list) else [generated]
+    if not parts or not all(isinstance(part, Sample) for part in parts):
+        raise RolloutError(
+            f"{path} returned {generated!r} for sample {sample.index}; a sample or a list of "
+            "samples is needed"
+        )
+    return generated
 
 
 async def _hook_and_grade(args: Namespace, generated: Sample | list[Sample]) -> Any:

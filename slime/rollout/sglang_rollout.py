@@ -77,6 +77,7 @@ async def generate_rollout_async(
     state = GenerateState(args)
     set_current_rollout_id(rollout_id)
     collected = _Collected(args)
+    done: set[asyncio.Task[list[Any]]] = set()
     try:
         while len(collected.kept) < args.rollout_batch_size:
             while state.remaining_batch_size < args.rollout_batch_size:
@@ -95,12 +96,19 @@ async def generate_rollout_async(
         in_flight = len(state.pendings)
         unfinished = [*collected.surplus, *await abort(args, rollout_id)]
     finally:
-        for task in state.pendings:
+        for task in done | state.pendings:
             task.cancel()
+            task.add_done_callback(_ignore_exception)
         state.reset()
     metrics = collected.metrics() | {"rollout/aborted_groups": in_flight}
     _call_sample_hooks(args, collected, data_source)
     return RolloutFnTrainOutput(collected.kept, metrics), unfinished if args.partial_rollout else []
+
+
+def _ignore_exception(task: asyncio.Task[Any]) -> None:
+    """Python would print the exceptions that nobody asked for, over the one that ended the run."""
+    if not task.cancelled():
+        task.exception()
 
 
 @dataclass

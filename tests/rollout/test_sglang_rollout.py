@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import gc
 import pickle
 
 import pytest
@@ -276,3 +277,21 @@ def test_a_reward_that_is_no_finite_number_ends_the_rollout(strange, args):
     args.strange = strange
     with pytest.raises(RolloutError, match="strange_reward gave sample .* the reward"):
         sglang_rollout.generate_rollout(args, 0, source(args))
+
+
+async def generate_nothing(args, sample, sampling_params):
+    """For `--custom-generate-function-path`."""
+    return args.generated
+
+
+@pytest.mark.parametrize("generated", [None, [], "text", [None]])
+@pytest.mark.flags(
+    "--custom-generate-function-path", "tests.rollout.test_sglang_rollout.generate_nothing"
+)
+def test_a_generate_function_that_returns_no_sample_is_named_once(generated, args, caplog):
+    args.generated = generated
+    with pytest.raises(RolloutError, match="generate_nothing returned .* a sample or a list"):
+        sglang_rollout.generate_rollout(args, 0, source(args))
+    async_loop.run(asyncio.sleep(0))
+    gc.collect()
+    assert "never retrieved" not in caplog.text  # of the other groups, which failed as well
