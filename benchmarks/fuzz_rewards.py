@@ -52,6 +52,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--algebra-share", type=float, default=0.15, help="of the undecided pairs, for time's sake"
+    )
     args = parser.parse_args()
     rng = random.Random(args.seed)
     counts: Counter[str] = Counter()
@@ -64,7 +67,7 @@ def main() -> None:
                 started = time.thread_time()
                 verdict = compare(given, truth)
                 slowest = max(slowest, time.thread_time() - started)
-                if verdict is None:
+                if verdict is None and rng.random() < args.algebra_share:
                     waiting.append(threads.submit(is_equal, given, truth))
                 counts[f"exactly {verdict}"] += 1
                 if verdict is not None:
