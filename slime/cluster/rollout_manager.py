@@ -53,7 +53,7 @@ class RolloutManager:
             loading = pool.submit(self._load)
             self.servers.start(progress=functools.partial(print, flush=True))
             loading.result()
-        set_liveness_check(self.servers.check)
+        set_liveness_check(self.servers.check_responds)
         init_http_client(args)
         return self.servers.engine_urls
 

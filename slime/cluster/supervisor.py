@@ -21,6 +21,8 @@ _POLITE_SECONDS = 5.0
 # Without this, setproctitle writes the titles of Ray's and SGLang's processes over their
 # environment, and with it over the run id.
 _KEEP_ENVIRON = {"SPT_NOENV": "1"}
+# Whatever the locale, text files are UTF-8: torch cannot be imported otherwise.
+_UTF8 = {"PYTHONUTF8": "1"}
 
 
 class Interrupted(BaseException):
@@ -50,7 +52,9 @@ class Supervisor:
         self.take_signals()
         self._environ = os.environ.copy()
         self.scratch = tempfile.mkdtemp(prefix="slime-", dir="/tmp")
-        os.environ.update({RUN_ID_VARIABLE: self.run_id, "TMPDIR": self.scratch, **_KEEP_ENVIRON})
+        os.environ.update(
+            {RUN_ID_VARIABLE: self.run_id, "TMPDIR": self.scratch, **_KEEP_ENVIRON, **_UTF8}
+        )
         self._watchdog = subprocess.Popen(
             [sys.executable, "-m", "slime.cluster.watchdog", self.run_id, self.scratch],
             stdin=subprocess.PIPE,

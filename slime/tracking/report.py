@@ -1,6 +1,7 @@
 """What the driver tells about a run: stages, a live line per rollout, metrics, the summary."""
 
 import contextlib
+import os
 import sys
 import time
 from argparse import Namespace
@@ -25,6 +26,16 @@ _LINE = (
 )
 
 
+class _Console(Console):
+    """Goes on in silence when nobody reads any more (``| head``, a closed terminal)."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program; a run of hours and its metrics file go on."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
 class RunReport:
     """One per run, in the driver. Every method may be called at any time."""
 
@@ -33,7 +44,7 @@ class RunReport:
         self.run_dir = Path(args.run_dir)
         self.metrics = MetricsFile(self.run_dir / "metrics.jsonl")
         self.totals = Totals()
-        self._console = Console(stderr=False, highlight=False, soft_wrap=True)
+        self._console = _Console(highlight=False, soft_wrap=True)
         self._backends = open_backends(args)
         self._progress: Progress | None = None
         self._started = time.monotonic()

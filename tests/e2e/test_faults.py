@@ -41,6 +41,17 @@ def test_a_killed_part_ends_the_run_with_the_cause(
     assert_nothing_left(job, files)
 
 
+def test_a_frozen_engine_ends_the_run_with_the_cause(start_job: Callable[..., Job]) -> None:
+    probes = ("--rollout-health-check-interval=2", "--rollout-health-check-timeout=4")
+    job = start_job("--num-rollout=1000", *probes)
+    job.wait_for_line("rollout 2/")
+    files = job.files()
+    os.kill(job.pid_of("sglang::scheduler"), signal.SIGSTOP)
+    assert job.wait(60) == 1, job.text
+    assert "engine 0" in job.text
+    assert_nothing_left(job, files)
+
+
 @pytest.mark.parametrize(
     ("line", "number"),
     [
