@@ -11,12 +11,6 @@ _INFINITY = float("inf")
 # Attributes that must lie in [low, high]; unset ones (None) are left alone.
 _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (1, _INFINITY): (
-        "actor_num_nodes",
-        "actor_num_gpus_per_node",
-        "rollout_num_gpus_per_engine",
-        "num_gpus_per_node",
-        "engine_threads",
-        "train_threads",
         "tensor_model_parallel_size",
         "pipeline_model_parallel_size",
         "context_parallel_size",
@@ -66,6 +60,18 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
         "rollout_health_check_timeout",
         "rollout_health_check_first_wait",
         "opsm_delta",
+    ),
+    # Each is a process or a thread of the plan; torch and numpy take seeds of 32 bits.
+    (1, 100_000): (
+        "actor_num_nodes",
+        "actor_num_gpus_per_node",
+        "rollout_num_gpus",
+        "rollout_num_gpus_per_engine",
+        "num_gpus_per_node",
+        "engine_threads",
+        "train_threads",
+    ),
+    (0, 2**32 - 1): (
         "seed",
         "rollout_seed",
     ),

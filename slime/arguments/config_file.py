@@ -12,6 +12,7 @@ import yaml
 
 from slime.arguments.errors import Problem
 
+_MOST_NODES = 100_000
 _ENVIRONMENT = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 
@@ -60,11 +61,28 @@ def read_config(
         root = loader.get_single_node()
         if root is None:
             return [], []
+        if _MOST_NODES < _expanded(root, {}) < float("inf"):  # the reader names a cycle itself
+            message = f"has more than {_MOST_NODES} values once its aliases are filled in"
+            return [], [Problem("--config", shown, message, "write the values out")]
         return _Reader(loader, shown, groups, environment).read(root)
     except yaml.YAMLError as error:
         return [], [_syntax_problem(error, shown)]
     finally:
         loader.dispose()
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, float]) -> float:
+    """Nodes below this one with aliases filled in; infinite where an anchor holds itself."""
+    if id(node) in sizes:
+        return sizes[id(node)]
+    sizes[id(node)] = float("inf")  # until it is known: whoever meets it now is inside it
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.SequenceNode):
+        children = node.value
+    elif isinstance(node, yaml.MappingNode):
+        children = [part for pair in node.value for part in pair]
+    sizes[id(node)] = 1 + sum(_expanded(child, sizes) for child in children)
+    return sizes[id(node)]
 
 
 def _syntax_problem(error: yaml.YAMLError, shown: str) -> Problem:

@@ -127,6 +127,8 @@ def _check_line(line: bytes, keys: dict[str, str]) -> tuple[str, str, dict[str, 
         )
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg} at column {error.colno}", "one JSON object per line", None
+    except RecursionError:
+        return "nested too deeply", "one flat JSON object per line", None
     if not isinstance(record, dict):
         return f"not a JSON object but {type(record).__name__}", "one JSON object per line", None
     for key, key_option in keys.items():

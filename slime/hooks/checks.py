@@ -59,7 +59,7 @@ def _check(option: str, path: str, contract: Contract) -> Iterator[Problem]:
         function: Any = load_function(path)
     except ImportError as error:
         yield Problem(option, path, f"cannot be imported: {error}", remedy)
-    except Exception as error:  # the user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a module may do anything while it is imported
         message = f"raises {type(error).__name__} while it is imported: {error}"
         yield Problem(option, path, message, "repair the module")
     else:

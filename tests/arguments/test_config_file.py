@@ -98,3 +98,16 @@ def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
 def test_an_alias_that_contains_itself_is_refused(tmp_path: Path) -> None:
     _, (problem,) = read(tmp_path, "a: &x [1, *x]\n")
     assert "run.yaml:1: not valid YAML" in problem
+
+
+def test_aliases_cannot_blow_a_file_up(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    _, problems = read(tmp_path, "\n".join(lines))
+    assert len(problems) == 1
+    assert "aliases" in problems[0]
+
+
+def test_a_few_aliases_are_fine(tmp_path: Path) -> None:
+    entries, problems = read(tmp_path, "lr: &lr 0.1\nmin_lr: *lr\n")
+    assert (entries, problems) == ({"lr": 0.1, "min_lr": 0.1}, [])

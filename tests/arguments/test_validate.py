@@ -388,3 +388,21 @@ def test_a_configuration_error_survives_the_way_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert copy.problems == error.problems
     assert str(copy) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--rollout-num-gpus 99999999999", "--rollout-num-gpus"),
+        ("--train-threads 1000000", "--train-threads"),
+        ("--seed 4294967296", "--seed"),
+    ],
+)
+def test_absurd_sizes_are_refused(words: str, option: str, problems_of: Collect) -> None:
+    assert option in [problem.option for problem in problems_of(*words.split())]
+
+
+def test_a_deeply_nested_line_is_named(prompts: Path, problems_of: Collect) -> None:
+    prompts.write_text('{"input": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    (problem,) = problems_of()
+    assert "nested too deeply" in str(problem)

@@ -114,11 +114,20 @@ def test_all_problems_come_at_once_also_of_lists_and_data_sets() -> None:
     ]
 
 
-def test_a_module_that_raises_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "explodes_on_import.py").write_text("raise RuntimeError('boom')\n")
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError"),
+        ("import sys; sys.exit('boom')", "SystemExit"),
+    ],
+)
+def test_a_module_that_ends_its_import_badly_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, kind: str
+) -> None:
+    (tmp_path / "explodes_on_import.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     (problem,) = check_hooks(Namespace(custom_rm_path="explodes_on_import.f"))
-    assert "raises RuntimeError while it is imported: boom" in problem.message
+    assert f"raises {kind} while it is imported: boom" in problem.message
 
 
 def test_every_path_option_has_a_contract() -> None:
