@@ -82,6 +82,10 @@ def check_built(args: Namespace) -> Iterator[Problem]:
     if args.colocate and args.device == "cuda":
         message = "needs offloading of the trainer and the engines, which is not built yet"
         yield Problem("--colocate", True, message, "give the engines GPUs of their own")
+    if args.device == "cuda" and args.rollout_num_gpus > args.num_gpus_per_node:
+        message = "needs engines on several nodes, which is not built yet"
+        remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
+        yield Problem("--rollout-num-gpus", args.rollout_num_gpus, message, remedy)
     yield from _check_converted(args)
 
 

@@ -33,6 +33,14 @@ def test_colocate_needs_offloading_on_gpus_only(argv: list[str]) -> None:
     assert [problem.option for problem in check_built(args)] == ["--colocate"]
 
 
+def test_engines_share_one_node(argv: list[str]) -> None:
+    args = parse_args(argv=argv)
+    args.device, args.num_gpus_per_node, args.rollout_num_gpus = "cuda", 8, 8
+    assert list(check_built(args)) == []
+    args.rollout_num_gpus = 16
+    assert [problem.option for problem in check_built(args)] == ["--rollout-num-gpus"]
+
+
 def test_a_model_without_converter_is_named(argv: list[str]) -> None:
     args = parse_args(argv=argv)
     args.hf_architecture = {"model_type": "mamba"}
