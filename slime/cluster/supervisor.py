@@ -44,6 +44,7 @@ class Supervisor:
         self.run_id = uuid.uuid4().hex
         self.scratch = ""
         self.peak_memory_bytes = 0
+        self._received: int | None = None
         self._stop_sampling = threading.Event()
         self._before_end: list[tuple[Callable[[], None], bool]] = []
 
@@ -97,12 +98,16 @@ class Supervisor:
         os.environ.update(self._environ)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self._received is not None and kind not in (None, Interrupted):
+            # Raised inside Ray's compiled code, an exception of a signal comes out as another.
+            raise Interrupted(self._received)
 
     def _sample(self) -> None:
         while not self._stop_sampling.wait(_SAMPLE_SECONDS):
             self.peak_memory_bytes = max(self.peak_memory_bytes, self._processes.memory_bytes())
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._received = number
         raise Interrupted(number)
 
 

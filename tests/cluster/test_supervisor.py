@@ -22,14 +22,21 @@ try:
         print(child.pid, supervisor.scratch, flush=True)
         if {fail}:
             raise ValueError("broken")
-        time.sleep({seconds})
+        try:
+            time.sleep({seconds})
+        except Interrupted:
+            if {disguised}:
+                raise SystemError("what Ray's compiled code makes of it")
+            raise
 except Interrupted as interrupt:
     sys.exit(128 + interrupt.number)
 """
 
 
-def start(seconds: float = 60, fail: bool = False) -> tuple[subprocess.Popen, int, Path]:
-    code = DRIVER.format(seconds=seconds, fail=fail)
+def start(
+    seconds: float = 60, fail: bool = False, disguised: bool = False
+) -> tuple[subprocess.Popen, int, Path]:
+    code = DRIVER.format(seconds=seconds, fail=fail, disguised=disguised)
     driver = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -54,6 +61,13 @@ def test_a_signal_ends_everything(number: int) -> None:
     driver, child, scratch = start()
     driver.send_signal(number)
     assert driver.wait(15) == 128 + number
+    assert_gone(child, scratch, seconds=1)
+
+
+def test_a_signal_is_known_again_after_compiled_code_hid_it() -> None:
+    driver, child, scratch = start(disguised=True)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.wait(15) == 128 + signal.SIGTERM
     assert_gone(child, scratch, seconds=1)
 
 
