@@ -94,7 +94,8 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, words: list[str]) -> Non
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = run(tmp_path, *words, "--run-dir", "mine")
     assert outcome(done)[:2] == (2, [])
-    assert f"--run-dir = {tmp_path / 'mine'}: another run is writing to it" in done.stderr
+    assert "--run-dir = " in done.stderr  # a long path is shown shortened
+    assert ": another run is writing to it" in done.stderr
     assert [path.name for path in (tmp_path / "mine").iterdir()] == [".lock"]
 
 
