@@ -1,7 +1,6 @@
 """The actor that owns the rollout side: prompts, engines, the rollout function, train batches."""
 
 import functools
-import os
 import time
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +11,11 @@ from typing import Any
 import ray
 
 from slime.cluster.children import logged, redirect_output
+from slime.cluster.measure import measure_evaluation, measure_rollout
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
 from slime.data.train_batch import convert_samples_to_train_data, split_by_dp
 from slime.engines.servers import RolloutServers
 from slime.hooks import load_function
-from slime.metrics import eval_metrics, rollout_metrics
 from slime.rewards.normalize import post_process_rewards
 from slime.rollout.base_types import call_rollout_fn
 from slime.rollout.http_client import init_http_client, set_liveness_check
@@ -85,8 +84,11 @@ class RolloutManager:
         samples = flatten(groups)
         if self.args.rollout_data_postprocess_path:
             load_function(self.args.rollout_data_postprocess_path)(self.args, samples)
-        metrics |= rollout_metrics(self.args, samples, trainer_version=weight_version)
-        metrics["perf/rollout_seconds"] = time.monotonic() - started
+        seconds = time.monotonic() - started
+        metrics = measure_rollout(
+            self.args, rollout_id, samples, metrics, seconds, trainer_version=weight_version
+        )
+        metrics["perf/rollout_seconds"] = seconds
         if self.args.debug_rollout_only:
             return RolloutResult([], metrics)
         raw_rewards, rewards = post_process_rewards(self.args, samples)
@@ -129,10 +131,7 @@ class RolloutManager:
             save_debug_rollout_data(
                 self.args.save_debug_rollout_data, samples, rollout_id=rollout_id, evaluation=True
             )
-        metrics = dict(output.metrics or {})
-        for name, part in output.data.items():
-            metrics |= eval_metrics(name, part)
-        return metrics
+        return measure_evaluation(self.args, rollout_id, output.data, dict(output.metrics or {}))
 
     @logged
     def save(self, rollout_id: int) -> None:
@@ -148,10 +147,6 @@ class RolloutManager:
         """Stop engines and router."""
         if self.servers is not None:
             self.servers.stop()
-
-    def pids(self) -> dict[str, int]:
-        """Process id of this actor (the engines' are in the run's log folder)."""
-        return {"rollout manager": os.getpid()}
 
     def _check(self) -> None:
         if self.servers is not None:
