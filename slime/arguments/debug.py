@@ -12,14 +12,14 @@ GROUP = FlagGroup(
             "--save-debug-rollout-data",
             str,
             None,
-            "Save every rollout here; contains {rollout_id}.",
+            "Save every rollout here: a folder, or a path with {rollout_id}.",
             path=True,
         ),
         Flag(
             "--load-debug-rollout-data",
             str,
             None,
-            "Take rollouts from here instead of generating; contains {rollout_id}.",
+            "Take rollouts from here instead of generating, as saved.",
             path=True,
         ),
         Flag(

@@ -78,6 +78,10 @@ def _resolve_run(args: Namespace, facts: Facts) -> None:
         args.save = str(PurePath(args.run_dir, "checkpoints"))
     if args.save_hf is None and not args.debug_rollout_only and args.device == "cpu":
         args.save_hf = str(PurePath(args.run_dir, "hf"))
+    for dest in ("save_debug_rollout_data", "load_debug_rollout_data"):
+        path = getattr(args, dest)
+        if path is not None and "{" not in path:  # a folder: one file per rollout in it
+            setattr(args, dest, str(PurePath(path, "{rollout_id}")))
     if args.dump_details is not None:
         details = PurePath(args.dump_details)
         args.save_debug_rollout_data = args.save_debug_rollout_data or str(

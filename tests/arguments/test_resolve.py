@@ -106,6 +106,14 @@ def test_epochs_become_rollouts() -> None:
         ("--run-dir /x/b --save-hf {run_dir}/h_{rollout_id}", {"save_hf": "/x/b/h_{rollout_id}"}),
         ("--run-dir /x/b --debug-rollout-only", {"save": None, "save_hf": None}),
         (
+            "--save-debug-rollout-data /d",
+            {"save_debug_rollout_data": "/d/{rollout_id}"},
+        ),
+        (
+            "--load-debug-rollout-data /d/{rollout_id}.x --debug-train-only",
+            {"load_debug_rollout_data": "/d/{rollout_id}.x"},
+        ),
+        (
             "--dump-details /d",
             {
                 "save_debug_rollout_data": "/d/rollout_data/{rollout_id}",

@@ -85,7 +85,7 @@ CASES = [
     ("--rollout-max-response-len 256", "--rollout-max-response-len", "no room", "less than 256"),
     ("--rollout-max-prompt-len 250", "--rollout-max-prompt-len", "256 tokens", "at most 244"),
     # dumps
-    ("--save-debug-rollout-data d.json", "--save-debug-rollout-data", "the same file", "{rollout"),
+    ("--save-debug-rollout-data d{x}.json", "--save-debug-rollout-data", "the same file", "{rollout"),
     ("--save-debug-rollout-data {id}", "--save-debug-rollout-data", "the same file", "{rollout"),
     ("--save-debug-train-data d_{rank}.pt", "--save-debug-train-data", "the same file", "{rollout"),
     # JSON
@@ -167,7 +167,8 @@ CASES = [
     ("--load nowhere", "--load", "no such directory", ""),
     ("--ref-load .", "--ref-load", "holds neither", ""),
     ("--save train.jsonl", "--save", "is not a directory", ""),
-    ("--load-debug-rollout-data x.json", "--load-debug-rollout-data", "{rollout_id}", ""),
+    ("--load-debug-rollout-data x", "--load-debug-rollout-data", "no such file", ""),
+    ("--load-debug-rollout-data x{y}", "--load-debug-rollout-data", "{rollout_id}", ""),
     ("--load-debug-rollout-data x_{rollout_id}", "--load-debug-rollout-data", "no such file", ""),
     # functions
     ("--custom-rm-path grade", "--custom-rm-path", "not the import path", "package.module"),

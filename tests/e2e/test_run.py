@@ -94,7 +94,7 @@ def test_joins_a_cluster_and_leaves_it_running(
 
 
 def test_replay_reaches_the_same_weights(start_job: Callable[..., Job], tmp_path: Path) -> None:
-    dump = tmp_path / "dump" / "{rollout_id}"
+    dump = tmp_path / "dump"
     generate = start_job(
         "--num-rollout=2", "--debug-rollout-only", f"--save-debug-rollout-data={dump}"
     )
