@@ -21,7 +21,7 @@ if __name__ == "__main__":  # run as a file, not by `python -m`
 
 from ci.affected_diff import affected_tests, explain, tests_of, with_tags
 from ci.affected_graph import Graph, UndecidedError
-from ci.affected_snapshot import Snapshots, commit_of, sources
+from ci.affected_snapshot import BAZEL, Snapshots, commit_of, sources
 
 
 @dataclass
@@ -40,7 +40,7 @@ def answer(snapshots: Snapshots, revision: str, tags: str) -> Answer:
     found = Answer()
     try:
         found.head = snapshots.here()
-        found.base = snapshots.at(commit_of(snapshots.root, revision))
+        found.base = snapshots.at(commit_of(snapshots.root, revision), found.head.seed[BAZEL])
         found.why = affected_tests(found.base, found.head)
     except (UndecidedError, OSError) as error:
         found.undecided = str(error)

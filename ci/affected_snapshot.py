@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -35,6 +36,7 @@ WORKSPACE_FILES = (
     "WORKSPACE.bazel",
     "WORKSPACE.bzlmod",
 )
+BAZEL = "Bazel's version"  # in the seed
 # Only declares repositories, whose BUILD files and stamps are in the graph: seen there, exactly.
 LOCK = "third_party/pypi/lock.bzl"
 
@@ -85,7 +87,7 @@ def take(root: Path) -> Graph:
     seed = seed_digests(root, seed_files(root, loaded))
     for label in (label for label in loaded if label.startswith("@") and not is_built_in(label)):
         seed |= {label: seed_digests(locate(label).parent, [locate(label).name]).popitem()[1]}
-    return parse_graph(xml, seed | {"Bazel's version": info["release"]}, locate)
+    return parse_graph(xml, seed | {BAZEL: info["release"]}, locate)
 
 
 def locator(root: Path, output_base: Path) -> Callable[[str], Path]:
@@ -138,15 +140,18 @@ class Snapshots:
     def __init__(self, root: Path, cache: Path) -> None:
         self.root = root
         self.folder = cache / digest(str(root.resolve()))[:16]
-        self.folder.mkdir(parents=True, exist_ok=True)
 
-    def at(self, commit: str) -> Graph:
-        """Return the graph of a commit, from the cache if it is there."""
+    def at(self, commit: str, bazel: str) -> Graph:
+        """Return the graph of a commit, from the cache if this version of Bazel made it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the worktree is one
             path = self._path(commit)
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                return Graph.from_json(json.loads(path.read_text()))
+                graph = Graph.from_json(json.loads(path.read_text()))
+                if graph.seed[BAZEL] == bazel:
+                    return graph
+            print(f"affected: asking Bazel about {commit[:12]} ...", file=sys.stderr)
             tree = self._check_out(commit)
             try:
                 graph = take(tree)
@@ -185,6 +190,7 @@ class Snapshots:
         return self.folder / f"{commit}-{version}.json"
 
     def _store(self, commit: str, graph: Graph) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(commit)
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_text(json.dumps(graph.to_json()))

@@ -11,7 +11,7 @@ import pytest
 
 from ci.affected import answer
 from ci.affected_graph import UndecidedError
-from ci.affected_snapshot import LOCK, Snapshots, commit_of, seed_files, take
+from ci.affected_snapshot import BAZEL, LOCK, Snapshots, commit_of, seed_files, take
 
 BAZELW = """#!/bin/sh
 case "$*" in
@@ -25,6 +25,9 @@ case "$*" in
     echo '</query>' ;;
 esac
 """
+
+
+RELEASE = "release 4.2.3"
 
 
 def git(root: Path, *words: str) -> str:
@@ -68,17 +71,17 @@ def test_a_commit_is_asked_about_once(root, snapshots):
     first = commit(root)
     (root / "t/x.py").write_text("2\n")
     second = commit(root)
-    graph = snapshots.at(first)
-    assert snapshots.at(first) == graph
+    graph = snapshots.at(first, RELEASE)
+    assert snapshots.at(first, RELEASE) == graph
     assert queries(root) == 1
-    assert snapshots.at(second) != graph
+    assert snapshots.at(second, RELEASE) != graph
     assert git(root, "rev-parse", "HEAD") == second  # the work tree was left alone
 
 
 def test_a_clean_tree_is_its_commit(root, snapshots):
     head = commit(root)
     here = snapshots.here()
-    assert snapshots.at(head) == here
+    assert snapshots.at(head, RELEASE) == here
     assert queries(root) == 1
 
 
@@ -86,15 +89,29 @@ def test_a_clean_tree_is_its_commit(root, snapshots):
 def test_a_tree_with_a_change_is_not_its_commit(root, snapshots, name):
     head = commit(root)
     (root / name).write_text("changed\n")
-    assert snapshots.at(head) != snapshots.here()
+    assert snapshots.at(head, RELEASE) != snapshots.here()
     assert queries(root) == 2
 
 
 def test_a_damaged_cache_is_asked_again(root, snapshots):
     head = commit(root)
-    graph = snapshots.at(head)
+    graph = snapshots.at(head, RELEASE)
     snapshots._path(head).write_text("{")
-    assert snapshots.at(head) == graph
+    assert snapshots.at(head, RELEASE) == graph
+
+
+def test_another_bazel_asks_again(root, snapshots):
+    head = commit(root)
+    snapshots.at(head, "release 4.2.2")
+    snapshots.at(head, "release 4.2.2")
+    assert queries(root) == 2
+
+
+def test_a_cache_that_cannot_be_written_means_every_test(root, tmp_path):
+    commit(root)
+    (tmp_path / "file").write_text("")
+    found = answer(Snapshots(root, tmp_path / "file"), "HEAD", "")
+    assert "Not a directory" in found.undecided
 
 
 def test_says_what_has_changed_since_a_commit(root, snapshots):
@@ -147,4 +164,4 @@ def test_seed_has_the_version_of_bazel(root):
     before = take(root).seed
     (root / "bazelw").write_text(BAZELW.replace("4.2.3", "7.7.1"))
     after = take(root).seed
-    assert {name for name in after if after[name] != before[name]} == {"Bazel's version"}
+    assert {name for name in after if after[name] != before[name]} == {BAZEL}
