@@ -20,8 +20,9 @@ if __name__ == "__main__":  # run as a file, not by `python -m`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ci.affected_diff import affected_tests, explain, tests_of, with_tags
+from ci.affected_git import commit_of, sources
 from ci.affected_graph import Graph, UndecidedError
-from ci.affected_snapshot import BAZEL, Snapshots, commit_of, sources
+from ci.affected_snapshot import BAZEL, Snapshots
 
 
 @dataclass

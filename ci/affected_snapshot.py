@@ -13,16 +13,9 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ci.affected_graph import (
-    Graph,
-    UndecidedError,
-    digest,
-    is_built_in,
-    parse_graph,
-    seed_digests,
-)
+from ci.affected_git import commit_of, listed, run, sources
+from ci.affected_graph import Graph, digest, is_built_in, parse_graph, seed_digests
 
-QUERY_SECONDS = 1800
 TESTS = "deps(tests(//...))"
 # What no target names but every target depends on. `.bazelrc.user` is the machine's: no change.
 WORKSPACE_FILES = (
@@ -39,39 +32,6 @@ WORKSPACE_FILES = (
 BAZEL = "Bazel's version"  # in the seed
 # Only declares repositories, whose BUILD files and stamps are in the graph: seen there, exactly.
 LOCK = "third_party/pypi/lock.bzl"
-
-
-def run(command: list[str], folder: Path) -> str:
-    """Return what a command prints. Raises UndecidedError, with its last words, if it fails."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=QUERY_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UndecidedError(f"`{' '.join(command)}` in {folder}: {error}") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        errors = [line for line in lines if "ERROR" in line or "fatal" in line] or lines[-1:]
-        raise UndecidedError(f"`{' '.join(command)}` failed: {errors[0]}")
-    return done.stdout
-
-
-def listed(root: Path, *options: str) -> list[str]:
-    """List existing files by `git ls-files`, relative to `root`."""
-    names = run(["git", "ls-files", "-z", *options], root).split("\0")
-    return sorted({name for name in names if name and (root / name).is_file()})
-
-
-def sources(root: Path, *patterns: str) -> list[str]:
-    """List files that are, or are about to be, under version control."""
-    return listed(root, "--cached", "--others", "--exclude-standard", "--", *patterns)
 
 
 def take(root: Path) -> Graph:
@@ -125,15 +85,6 @@ def _imported_settings(root: Path) -> set[str]:
     return names & set(sources(root))
 
 
-def commit_of(root: Path, revision: str) -> str:
-    """Return the full id of a revision. Raises UndecidedError if this clone does not have it."""
-    command = ["git", "rev-parse", "--quiet", "--verify", "--end-of-options"]
-    try:
-        return run([*command, revision + "^{commit}"], root).strip()
-    except UndecidedError as error:
-        raise UndecidedError(f"this clone does not have the revision {revision}") from error
-
-
 class Snapshots:
     """Graphs of one clone's commits and of its work tree, kept in the user's cache."""
 
@@ -185,7 +136,9 @@ class Snapshots:
         return tracked.issuperset(files)
 
     def _path(self, commit: str) -> Path:
-        code = (Path(__file__).with_name(f"affected_{name}.py") for name in ("graph", "snapshot"))
+        code = (
+            Path(__file__).with_name(f"affected_{name}.py") for name in ("git", "graph", "snapshot")
+        )
         version = digest(b"".join(path.read_bytes() for path in code))[:16]
         return self.folder / f"{commit}-{version}.json"
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ci.affected import answer
+from ci.affected_git import commit_of
 from ci.affected_graph import UndecidedError
-from ci.affected_snapshot import BAZEL, LOCK, Snapshots, commit_of, seed_files, take
+from ci.affected_snapshot import BAZEL, LOCK, Snapshots, seed_files, take
 
 BAZELW = """#!/bin/sh
 case "$*" in
