@@ -85,7 +85,7 @@ CASES = [
     ("--rollout-max-response-len 256", "--rollout-max-response-len", "no room", "less than 256"),
     ("--rollout-max-prompt-len 250", "--rollout-max-prompt-len", "256 tokens", "at most 244"),
     # dumps
-    ("--save-debug-rollout-data d{x}.json", "--save-debug-rollout-data", "the same file", "{rollout"),
+    ("--save-debug-rollout-data d{x}", "--save-debug-rollout-data", "the same file", "{rollout"),
     ("--save-debug-rollout-data {id}", "--save-debug-rollout-data", "the same file", "{rollout"),
     ("--save-debug-train-data d_{rank}.pt", "--save-debug-train-data", "the same file", "{rollout"),
     # JSON
