@@ -96,7 +96,7 @@ def arguments(draw: random.Random, gpus: int) -> list[str]:
 def start(draw: random.Random, folder: Path, timeout: float, last_kill: float) -> Rival:
     """Start one process that works for some hundredths of a second."""
     fate = draw.choices(["finish", "killed at some time", "killed at work"], [6, 2, 2])[0]
-    seconds = 3600 if fate == "killed at work" else draw.uniform(0.02, 0.1)
+    seconds = 60 if fate == "killed at work" else draw.uniform(0.02, 0.1)
     options = [f"--lock-path-pattern={folder}/{{gpu_id}}.lock", f"--total-gpus={GPUS}"]
     command = [sys.executable, "-I", "-S", "-c", COMMAND, folder, str(seconds)]
     process = subprocess.Popen(

@@ -127,8 +127,12 @@ def test_timeout_says_who_holds_what(run, holding):
 
 def test_timeout_is_an_exception(pattern):
     second = gpu_lock_exec.hold([0], 1, pattern, 0, ["second"])
-    with gpu_lock_exec.hold([0], 1, pattern, 0, ["first"]):
-        pytest.raises(TimeoutError, second.__enter__).match("GPU 0: held by pid .* first")
+    message = "GPU 0: held by pid .* first"
+    with (
+        gpu_lock_exec.hold([0], 1, pattern, 0, ["first"]),
+        pytest.raises(TimeoutError, match=message),
+    ):
+        second.__enter__()
     assert free(pattern) == [0, 1, 2, 3]
 
 
