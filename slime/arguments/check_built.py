@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 
-from slime.arguments.errors import Problem
+from slime.arguments.errors import Problem, option
 from slime.arguments.registry import all_flags
 
 # Whoever builds one of these takes it out of the list.
@@ -74,11 +74,11 @@ def check_built(args: Namespace) -> Iterator[Problem]:
     for dest in NOT_BUILT:
         value = getattr(args, dest)
         if dest in args.raw_options and value != defaults[dest]:
-            yield Problem(_name(dest), value, _MESSAGE, "leave it out")
+            yield Problem(option(dest), value, _MESSAGE, "leave it out")
     for dest, values in NOT_BUILT_VALUES.items():
         if getattr(args, dest) in values:
             kept = "leave it out, or give another value"
-            yield Problem(_name(dest), getattr(args, dest), _MESSAGE, kept)
+            yield Problem(option(dest), getattr(args, dest), _MESSAGE, kept)
     if args.colocate and args.device == "cuda":
         message = "needs offloading of the trainer and the engines, which is not built yet"
         yield Problem("--colocate", True, message, "give the engines GPUs of their own")
@@ -96,7 +96,3 @@ def _check_converted(args: Namespace) -> Iterator[Problem]:
     if model_type not in CONVERTED:
         message = f"is a {model_type} model, which the trainer cannot convert yet"
         yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {CONVERTED}")
-
-
-def _name(dest: str) -> str:
-    return "--" + dest.replace("_", "-")

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from slime.arguments.check_sizes import option
-from slime.arguments.errors import Problem
+from slime.arguments.errors import Problem, option
 from slime.arguments.facts import Facts
 from slime.arguments.labels import is_label
 from slime.arguments.model_config import megatron_shape, read_model_config

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 
-from slime.arguments.errors import Problem
+from slime.arguments.errors import Problem, option
 from slime.arguments.raw import RawArguments
 
 _INFINITY = float("inf")
@@ -170,8 +170,3 @@ def check_lengths(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         yield Problem(
             "--rollout-max-prompt-len", prompt, message, f"give at most {context - response}"
         )
-
-
-def option(dest: str) -> str:
-    """`rollout_batch_size` -> `--rollout-batch-size`."""
-    return "--" + dest.replace("_", "-")

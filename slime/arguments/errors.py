@@ -8,6 +8,11 @@ from typing import Any
 _LONGEST_VALUE = 120  # characters of a value that are shown
 
 
+def option(dest: str) -> str:
+    """`rollout_batch_size` -> `--rollout-batch-size`."""
+    return "--" + dest.replace("_", "-")
+
+
 @dataclass(frozen=True)
 class Problem:
     """One mistake.

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from slime.engines.log_tail import log_tail
+
 Method = TypeVar("Method", bound=Callable[..., Any])
-_TAIL_LINES = 25
 _POLL_SECONDS = 1.0
 
 
@@ -78,15 +79,6 @@ def _result(call: Call) -> Any:
         ) from None
     except RayError as error:
         raise RunFailed(f"{call.child.name} was lost in {call.method}: {error}") from None
-
-
-def log_tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a child's log, headed by its path."""
-    try:
-        text = log.read_text(errors="replace").splitlines()[-lines:]
-    except OSError:
-        return f"(no log at {log})"
-    return "\n".join([f"--- the end of {log}", *(f"  | {line}" for line in text)])
 
 
 def redirect_output(log: Path) -> None:

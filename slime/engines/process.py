@@ -13,8 +13,8 @@ import psutil
 
 from slime.engines import shared_memory
 from slime.engines.errors import EngineDied
+from slime.engines.log_tail import log_tail
 
-_TAIL_BYTES = 64 * 1024
 _ORPHAN_SECONDS = 2.0
 
 
@@ -65,11 +65,7 @@ class ServerProcess:
 
     def log_tail(self, lines: int = 25) -> str:
         """The last lines of the log, headed by its path."""
-        with self.log.open("rb") as log:
-            log.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
-            text = log.read().decode(errors="replace")
-        tail = text.splitlines()[-lines:]
-        return "\n".join([f"--- the end of {self.log}", *(f"  | {line}" for line in tail)])
+        return log_tail(self.log, lines)
 
     def note_shared_memory(self) -> None:
         """Remember the shared memory of the server and its children, to remove it in the end.
