@@ -37,9 +37,9 @@ GRACE = 10.0  # seconds that a command has to end after a signal, before it is k
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def gpus_of_machine() -> int:
-    """Count the GPUs that this machine has; 8 where it has none, to schedule as CI's machines."""
-    return sum(bool(re.fullmatch(r"nvidia\d+", p.name)) for p in Path("/dev").iterdir()) or 8
+def installed_gpus() -> int:
+    """Count the GPUs that this machine, or container, has."""
+    return sum(bool(re.fullmatch(r"nvidia\d+", p.name)) for p in Path("/dev").iterdir())
 
 
 def lock_path(pattern: str, gpu: int) -> Path:
@@ -208,7 +208,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     wanted.add_argument("--count", type=int, help="any so many free GPUs")
     wanted.add_argument("--devices", help="these GPUs, such as 0,1")
     option = parser.add_argument
-    option("--total-gpus", type=int, default=gpus_of_machine(), help="default %(default)s")
+    option("--total-gpus", type=int, default=installed_gpus() or 8, help="default %(default)s")
     option("--timeout", type=float, default=86400.0, help="seconds, default %(default)g")
     option("--target-env-name", default="CUDA_VISIBLE_DEVICES", help="default %(default)s")
     option("--lock-path-pattern", default=LOCK_PATH_PATTERN, help="default %(default)s")

@@ -165,9 +165,10 @@ def test_status(run, holding):
 
 def test_total_gpus_of_a_machine_without(monkeypatch):
     monkeypatch.setattr(Path, "iterdir", lambda path: iter([Path("/dev/nvidiactl")]))
-    assert gpu_lock_exec.gpus_of_machine() == 8
+    assert gpu_lock_exec.installed_gpus() == 0
+    assert gpu_lock_exec.parse(["--status"])[0].total_gpus == 8
     monkeypatch.setattr(Path, "iterdir", lambda path: iter([path / "nvidia0", path / "nvidia1"]))
-    assert gpu_lock_exec.gpus_of_machine() == 2
+    assert gpu_lock_exec.installed_gpus() == 2
 
 
 @pytest.mark.parametrize(

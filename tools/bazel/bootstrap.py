@@ -34,9 +34,13 @@ def activate(workspace: str) -> Path:
     """Set the import path of this process and, by PYTHONPATH, of its children.
 
     Returns the folder of the workspace's runfiles, which SLIME_RUNFILES names too.
+    With SLIME_HOST_PACKAGES (gpu_main.py) the packages are those of the running Python.
     """
     root = runfiles_root()
-    packages = declared_packages(root)
+    if os.environ.get("SLIME_HOST_PACKAGES"):
+        packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    else:
+        packages = declared_packages(root)
     # All else goes: the script's own folder (Python follows its link into the source tree) and what
     # Bazel adds.
     standard = sysconfig.get_path("stdlib")

@@ -2,6 +2,7 @@
 
 load("@rules_python//python:defs.bzl", "py_binary", "py_library", "py_test")
 load("//tools/bazel:purity.bzl", "purity_gate", "purity_tag")
+load("//tools/bazel:tags.bzl", "gpus_of", "test_tags")
 
 def slime_library(name, srcs, purity, deps = [], data = [], visibility = None, tags = []):
     """A room's code. `purity` is "pure", "torch" or "running" (see purity.bzl); to break it is a build error."""
@@ -24,20 +25,24 @@ def slime_library(name, srcs, purity, deps = [], data = [], visibility = None, t
 def slime_test(name, srcs, deps = [], data = [], tags = ["cpu"], size = "small", args = [], **kwargs):
     """Test files (and conftest.py) under pytest.
 
-    Tags: "cpu" runs without an accelerator, "gpu" needs one, "slow" takes minutes. A test of size "large" or "enormous" starts
-    several processes: it is scheduled as two cores, so on a small machine nothing runs beside it.
+    Tags (tags.bzl): "cpu" runs without an accelerator; "gpu:N" needs N, which it locks (gpu_main.py); suites; "slow" takes
+    minutes. A test of size "large" or "enormous" starts several processes: it is scheduled as two cores, so on a small
+    machine nothing runs beside it.
     """
     files = [source for source in srcs if source.rpartition("/")[2].startswith("test_")]
     cores = ["cpu:2"] if size in ["large", "enormous"] else []
+    gpus = gpus_of(tags)
+    runner = "//tools/bazel:gpu_main.py" if gpus else "//tools/bazel:pytest_main.py"
     py_test(
         name = name,
         size = size,
-        srcs = srcs + ["//tools/bazel:pytest_main.py"],
-        args = ["--file=%s/%s" % (native.package_name(), source) for source in files] + args,
+        srcs = srcs + [runner],
+        args = (["--gpus=%d" % gpus] if gpus else []) +
+               ["--file=%s/%s" % (native.package_name(), source) for source in files] + args,
         data = data,
-        main = "//tools/bazel:pytest_main.py",
-        tags = tags + cores,
-        deps = deps + ["//tools/bazel:bootstrap", "@pypi//pytest"],
+        main = runner,
+        tags = test_tags(name, tags) + cores,
+        deps = deps + ["//tools/bazel:bootstrap", "@pypi//pytest"] + (["//tools/bazel:gpu_runner"] if gpus else []),
         **kwargs
     )
 
