@@ -23,7 +23,7 @@ from pathlib import Path
 from tools.build_files import Target, targets_of
 
 MAX_LINES = 500
-CODE_FOLDERS = ("benchmarks", "ci", "examples", "slime", "third_party/pypi", "tools")
+CODE_FOLDERS = ("benchmarks", "ci", "examples", "nix", "slime", "third_party/pypi", "tools")
 FORBIDDEN = {
     r"pypi\.org|files\.pythonhosted\.org|download\.pytorch\.org|registry\.npmjs\.org": "registry",
     r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+)/": "folder of one machine",

@@ -1,0 +1,3 @@
+# The CPU image, an OCI layout. Made without nixpkgs.
+{ system, locks, site-cpu }:
+site-cpu
