@@ -21,6 +21,10 @@ GROUP = FlagGroup(
             "Rollouts between two checkpoints; the last is always saved.",
         ),
         Flag("--ckpt-step", int, None, "Iteration of --load (default: its latest)."),
+        switch(
+            "--use-previous-checkpoint",
+            "Where the checkpoint to load is damaged, go on from the newest whole one before it.",
+        ),
         switch("--no-save-optim", "Save no optimizer state."),
         switch("--no-save-rng", "Save no random state."),
         switch("--no-load-optim", "Load no optimizer state."),

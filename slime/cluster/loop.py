@@ -59,6 +59,10 @@ class Loop:
             return
         if self.args.save and self.saved != last:
             self._save(last)
+        if self.saved is not None:
+            with self.report.phase("save"):
+                gather(self.train.call("finish_save"))
+            self.report.wrote("checkpoint", Path(self.args.save))
         if self.args.save_hf:
             path = str(self.args.save_hf).format(rollout_id=last)
             with self.report.phase("save"):
@@ -71,8 +75,9 @@ class Loop:
             # The cursor first: the checkpoint's `latest` file, written last, makes both valid.
             gather([self.manager.call("save", rollout_id)])
             gather(self.train.call("save", rollout_id))
+        if not self.args.async_save or self.saved is not None:  # else it is not complete yet
+            self.report.wrote("checkpoint", Path(self.args.save))
         self.saved = rollout_id
-        self.report.wrote("checkpoint", Path(self.args.save))
 
     def _update_weights(self, version: int) -> float:
         if not self.train or not self.engine_urls:

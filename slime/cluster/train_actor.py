@@ -88,6 +88,11 @@ class TrainActor:
         self.trainer.save(rollout_id)
 
     @logged
+    def finish_save(self) -> None:
+        """Wait until the last checkpoint is complete."""
+        self.trainer.finish_save()
+
+    @logged
     def save_hf(self, path: str) -> None:
         """Export the weights as a Hugging Face folder."""
         self.trainer.save_hf(path)

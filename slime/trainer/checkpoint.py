@@ -1,91 +1,195 @@
-"""torch_dist checkpoints: everything of the trainer, in one atomic step.
+"""torch_dist checkpoints: everything of the trainer, in one atomic step, or in the background.
 
-`<save>/iter_0000019/` is written under a temporary name and renamed when complete; then
-`latest_checkpointed_iteration.txt` is replaced. A crash at any moment leaves the previous
-checkpoint valid.
+Every function is collective; a failure on one rank is raised on all.
 """
 
 from __future__ import annotations
 
-import os
-import random
-import shutil
 from argparse import Namespace
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
-from megatron.core.dist_checkpointing.mapping import ShardedObject
-from megatron.core.distributed import DistributedDataParallel
-from megatron.core.optimizer import MegatronOptimizer
-from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess
+from megatron.core.dist_checkpointing.strategies.common import TorchCommonSaveStrategy
 
+from slime.trainer import checkpoint_files as files
+from slime.trainer.checkpoint_content import (
+    TrainState,
+    keyed,
+    layout,
+    set_rng_state,
+    sharded_state,
+)
 from slime.trainer.hf_to_megatron.common import CheckpointError
-from slime.trainer.torch_dist_writer import InProcessSaveStrategy
+from slime.trainer.torch_dist_writer import BackgroundWrite
 
-TRACKER = "latest_checkpointed_iteration.txt"
-_OURS = (".distcp", ".metadata", "common.pt", "metadata.json")
-
-
-@dataclass(frozen=True)
-class TrainState:
-    """What is saved: the wrapped chunks; optimizer and scheduler, or None if not wanted."""
-
-    model: list[DistributedDataParallel]
-    optimizer: MegatronOptimizer | None
-    scheduler: OptimizerParamScheduler | None
+T = TypeVar("T")
 
 
-def iteration_dir(root: str | Path, iteration: int) -> Path:
-    """The folder of one checkpoint."""
-    return Path(root) / f"iter_{iteration:07d}"
+class CheckpointSaver:
+    """Saves checkpoints below ``root``, one at a time.
 
-
-def latest_iteration(root: str | Path | None, step: int | None = None) -> int | None:
-    """The iteration the tracker file names (or ``step``); None where there is no checkpoint.
-
-    Raises:
-        CheckpointError: the tracker is unreadable or the checkpoint is not complete.
+    With ``--async-save`` :meth:`save` returns when everything is copied to host memory; the files
+    are written by a thread, and the tracker moves in :meth:`poll`, :meth:`finish` or the next
+    :meth:`save`.
     """
-    if root is None or not (Path(root) / TRACKER).is_file():
-        return None
-    text = str(step) if step is not None else (Path(root) / TRACKER).read_text().strip()
-    if not text.isdigit():
-        raise CheckpointError(f"{Path(root) / TRACKER} holds {text!r}, not an iteration")
-    folder = iteration_dir(root, int(text))
-    if not (folder / "metadata.json").is_file():
-        raise CheckpointError(f"{folder} is not a complete checkpoint (no metadata.json)")
-    return int(text)
+
+    def __init__(self, args: Namespace) -> None:
+        self._args = args
+        self._pending: tuple[BackgroundWrite, str | Path, int] | None = None
+
+    def save(
+        self, state: TrainState, root: str | Path, iteration: int, extra: dict[str, Any]
+    ) -> None:
+        """Write a checkpoint. ``extra`` (plain values) comes back from :func:`load`.
+
+        Raises:
+            CheckpointError: it could not be written (a full disk); what was there is untouched.
+        """
+        self.finish()
+        write = _start(self._args, state, root, iteration, extra)
+        self._pending = (write, root, iteration)
+        if not self._args.async_save:
+            self.finish()
+
+    def poll(self) -> None:
+        """Complete the save in the background if every rank has written its part; never waits."""
+        if self._pending is None:
+            return
+        done = torch.tensor([int(self._pending[0].done())], device=torch.cuda.current_device())
+        dist.all_reduce(done, op=dist.ReduceOp.MIN)
+        if done.item():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the save in the background and complete it.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        if self._pending is None:
+            return
+        write, root, iteration = self._pending
+        self._pending = None
+        _complete(write, root, iteration)
 
 
 def save(
     args: Namespace, state: TrainState, root: str | Path, iteration: int, extra: dict[str, Any]
 ) -> None:
-    """Write a checkpoint; collective. ``extra`` (plain values) comes back from :func:`load`."""
-    final = iteration_dir(root, iteration)
-    partial = final.with_name(f".{final.name}.partial")
-    if dist.get_rank() == 0:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-    dist.barrier()
-    content = _sharded_state(state, loading=False, with_rng=not args.no_save_rng)
+    """Write a checkpoint and wait for it; see :meth:`CheckpointSaver.save`."""
+    _complete(_start(args, state, root, iteration, extra), root, iteration)
+
+
+def _start(
+    args: Namespace, state: TrainState, root: str | Path, iteration: int, extra: dict[str, Any]
+) -> BackgroundWrite:
+    with_rng = not args.no_save_rng
+    content = sharded_state(state, loading=False, with_rng=with_rng)
     content.update(
         iteration=iteration,
-        has_rng=not args.no_save_rng,
-        layout=_layout(args),
+        has_rng=with_rng,
+        layout=layout(args),
         distributed_optimizer=args.use_distributed_optimizer,
         slime=extra,
     )
-    dist_checkpointing.save(content, str(partial), sharded_strategy=InProcessSaveStrategy())
+    _saving(root, iteration, lambda: _on_rank_0(files.start_partial, root, iteration))
+    partial = files.partial_dir(root, iteration)
+    sharded, common = save_preprocess(content)
+    common_strategy = TorchCommonSaveStrategy("torch", 1)
+    _saving(root, iteration, lambda: common_strategy.save_common(common, partial))
+    return BackgroundWrite(sharded, partial, copy=args.async_save)
+
+
+def _complete(write: BackgroundWrite, root: str | Path, iteration: int) -> None:
+    parts = _saving(root, iteration, write.result)
+
+    def publish() -> None:
+        partial = files.partial_dir(root, iteration)
+        write.write_metadata(parts)
+        known = {name: value for part in parts for name, value in part.checksums.items()}
+        beside = Path(root) / "rollout" / f"data_source_{iteration:07d}.json"
+        files.write_manifest(partial, known, beside)
+        files.put_in_place(root, iteration)
+
+    _saving(root, iteration, lambda: _on_rank_0(publish))
+
+
+def _saving(root: str | Path, iteration: int, action: Callable[[], T]) -> list[T]:
+    """What ``action`` returns on every rank.
+
+    Raises:
+        CheckpointError: it failed on some; the partial checkpoint is gone then.
+    """
+    try:
+        outcome: tuple[T | None, str | None] = (action(), None)
+    except (OSError, RuntimeError) as error:  # torch.save makes the one into the other
+        outcome = (None, str(error))
+    outcomes = _gather(outcome)
+    problems = [f"rank {rank}: {error}" for rank, (_, error) in enumerate(outcomes) if error]
+    if problems:
+        _on_rank_0(files.discard_partial, root, iteration)
+        kept = files.previous_iteration(root)
+        raise CheckpointError(
+            f"the checkpoint of rollout {iteration} could not be written to {root}: "
+            f"{'; '.join(problems)}. "
+            + ("There is none before it" if kept is None else f"That of rollout {kept} is whole")
+        )
+    return [value for value, _ in outcomes]  # type: ignore[misc]
+
+
+def usable_iteration(
+    root: str | Path | None, step: int | None = None, use_previous: bool = False
+) -> int | None:
+    """The iteration to load: the tracker's (or ``step``), checked; None where there is none.
+
+    With ``use_previous`` the newest whole checkpoint before a damaged one takes its place.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged; names each file and what may be used instead.
+    """
+    if root is None or not (Path(root) / files.TRACKER).is_file():
+        return None
+    _on_rank_0(files.repair, root)
     dist.barrier()
+    iteration, problems = None, []
+    try:
+        iteration = files.latest_iteration(root, step)
+    except CheckpointError as error:
+        problems = [str(error)]
+    problems = _union(problems or _damage(root, iteration))
+    if not problems:
+        return iteration
+    before = _whole_before(root, iteration if iteration is not None else step)
+    message = "; ".join(problems)
+    if before is None:
+        raise CheckpointError(f"{message}; no whole checkpoint lies beside it")
+    if not use_previous:
+        raise CheckpointError(
+            f"{message}; the checkpoint of rollout {before} is whole: "
+            f"--use-previous-checkpoint goes on from it"
+        )
     if dist.get_rank() == 0:
-        _put_in_place(partial, final)
-        _write_tracker(Path(root), iteration)
-    dist.barrier()
+        print(f"{message}; going on from rollout {before} instead", flush=True)
+    return before
+
+
+def _whole_before(root: str | Path, iteration: int | None) -> int | None:
+    before = files.previous_iteration(root, iteration)
+    while before is not None and _union(_damage(root, before)):
+        before = files.previous_iteration(root, before)
+    return before
+
+
+def _damage(root: str | Path, iteration: int | None) -> list[str]:
+    if iteration is None:
+        return []
+    folder = files.iteration_dir(root, iteration)
+    return list(files.damage(folder, dist.get_rank(), dist.get_world_size()))
 
 
 def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -> dict[str, Any]:
@@ -95,141 +199,58 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     The random state is restored on the same layout only: on another there is nothing it could be.
 
     Raises:
-        CheckpointError: optimizer state of the distributed optimizer for the plain one, or the
-            reverse.
+        CheckpointError: the optimizer state is of another kind or cannot be divided anew.
     """
-    folder = str(iteration_dir(root, iteration))
+    folder = str(files.iteration_dir(root, iteration))
     common = dist_checkpointing.load_common_state_dict(folder)
     if state.optimizer is not None:
-        _check_optimizer_kind(args, folder, common)
-    same_layout = common.get("layout") == _layout(args)
+        _check_optimizer(args, folder, common)
+    same_layout = common.get("layout") == layout(args)
     with_rng = same_layout and common.get("has_rng", False) and not args.no_load_rng
-    wanted = _sharded_state(state, loading=True, with_rng=with_rng)
+    wanted = sharded_state(state, loading=True, with_rng=with_rng)
     loaded = dist_checkpointing.load(wanted, folder)
-    for key, chunk in _keyed(state.model).items():
+    for key, chunk in keyed(state.model).items():
         chunk.module.load_state_dict(loaded[key], strict=False)
     if state.optimizer is not None:
         state.optimizer.load_state_dict(loaded["optimizer"])
     if state.scheduler is not None and "opt_param_scheduler" in common:
         state.scheduler.load_state_dict(common["opt_param_scheduler"])
     if with_rng and "rng_state" in loaded:
-        _set_rng_state(loaded["rng_state"])
+        set_rng_state(loaded["rng_state"])
     return dict(common.get("slime", {}))
 
 
-def _check_optimizer_kind(args: Namespace, folder: str, common: dict[str, Any]) -> None:
+def _check_optimizer(args: Namespace, folder: str, common: dict[str, Any]) -> None:
     if "optimizer" not in common:
         raise CheckpointError(
             f"{folder} holds no optimizer state; use --no-load-optim to start one anew"
         )
-    saved = common.get("distributed_optimizer")
-    if saved is not None and saved != args.use_distributed_optimizer:
-        raise CheckpointError(
-            f"{folder} was saved with use_distributed_optimizer={saved}, this run has "
-            f"{args.use_distributed_optimizer}; use the same, or --no-load-optim"
-        )
-
-
-def _keyed(model: list[DistributedDataParallel]) -> dict[str, DistributedDataParallel]:
-    """Megatron's names: `model`, or `model0`, `model1` with virtual stages."""
-    if len(model) == 1:
-        return {"model": model[0]}
-    return {f"model{index}": chunk for index, chunk in enumerate(model)}
-
-
-def _sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str, Any]:
-    metadata = {
-        "distrib_optim_sharding_type": "fully_reshardable",
-        "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True),
-        "chained_optim_avoid_prefix": True,
-        "singleton_local_shards": False,
+    present = {
+        "use_distributed_optimizer": args.use_distributed_optimizer,
+        "expert_model_parallel_size": args.expert_model_parallel_size,
     }
-    content: dict[str, Any] = {
-        key: chunk.module.sharded_state_dict(metadata=metadata)
-        for key, chunk in _keyed(state.model).items()
+    saved = {
+        "use_distributed_optimizer": common.get("distributed_optimizer"),
+        "expert_model_parallel_size": common.get("layout", {}).get("expert_model_parallel_size"),
     }
-    if state.optimizer is not None:
-        content["optimizer"] = state.optimizer.sharded_state_dict(
-            dict(content), is_loading=loading, metadata=metadata
-        )
-    if state.scheduler is not None and not loading:
-        content["opt_param_scheduler"] = state.scheduler.state_dict()
-    if with_rng and state.optimizer is not None:
-        content["rng_state"] = _sharded_rng_state()
-    return content
+    for name, value in saved.items():
+        if value is not None and value != present[name]:
+            raise CheckpointError(
+                f"{folder} was saved with {name}={value}, this run has {present[name]}, for which "
+                "its optimizer state does not fit; use the same, or --no-load-optim"
+            )
 
 
-def _layout(args: Namespace) -> dict[str, int]:
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size")
-    return {name: int(getattr(args, name)) for name in names}
+def _on_rank_0(action: Callable[..., Any], *args: Any) -> None:
+    if dist.get_rank() == 0:
+        action(*args)
 
 
-def _sharded_rng_state() -> ShardedObject:
-    """Generators of this rank; the same for the ranks of a data-parallel group."""
-    kind, keys, position, has_gauss, cached = np.random.get_state()
-    state = {
-        "python": random.getstate(),
-        "numpy": (
-            kind,
-            torch.from_numpy(np.asarray(keys).astype(np.int64)),
-            position,
-            has_gauss,
-            cached,
-        ),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(),
-        "tracker": tensor_parallel.get_cuda_rng_tracker().get_states(),
-    }
-    return ShardedObject(
-        "rng_state",
-        state,
-        (
-            parallel_state.get_pipeline_model_parallel_world_size(),
-            parallel_state.get_tensor_model_parallel_world_size(),
-        ),
-        (
-            parallel_state.get_pipeline_model_parallel_rank(),
-            parallel_state.get_tensor_model_parallel_rank(),
-        ),
-        replica_id=parallel_state.get_data_parallel_rank(with_context_parallel=True),
-    )
+def _gather(value: T) -> list[T]:
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
-def _set_rng_state(state: dict[str, Any]) -> None:
-    version, numbers, gauss = state["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
-    torch.cuda.set_rng_state(state["cuda"])
-    tensor_parallel.get_cuda_rng_tracker().set_states(state["tracker"])
-
-
-def _put_in_place(partial: Path, final: Path) -> None:
-    """Rename, keeping what others (the data source) have put into the folder."""
-    if final.exists():
-        for entry in final.iterdir():
-            if not entry.name.endswith(_OURS):
-                os.replace(entry, partial / entry.name)
-        shutil.rmtree(final)
-    os.replace(partial, final)
-    fsync_folder(final.parent)
-
-
-def _write_tracker(root: Path, iteration: int) -> None:
-    temporary = root / f".{TRACKER}.partial"
-    with temporary.open("w") as file:
-        file.write(f"{iteration}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, root / TRACKER)
-    fsync_folder(root)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _union(problems: Iterable[str]) -> list[str]:
+    return sorted({problem for part in _gather(list(problems)) for problem in part})

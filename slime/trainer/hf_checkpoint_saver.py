@@ -13,7 +13,7 @@ import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
 from safetensors.torch import save_file
 
-from slime.trainer.checkpoint import fsync_folder
+from slime.trainer.checkpoint_files import fsync_folder
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
 
 SHARD_BYTES = 5 * 1000**3

@@ -20,6 +20,7 @@ from megatron.core import parallel_state
 from slime.hooks.loading import load_function
 from slime.trainer import checkpoint
 from slime.trainer.advantages import compute_advantages_and_returns
+from slime.trainer.checkpoint_content import TrainState
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
 from slime.trainer.forward_backward import compute_log_probs, forward_backward
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
@@ -45,6 +46,7 @@ class Trainer:
         self.model = wrap_model(args, build_model_chunks(args))
         self.optimizer, self.scheduler = build_optimizer(args, self.model)
         self.snapshots = WeightSnapshots(self.model)
+        self.saver = checkpoint.CheckpointSaver(args)
         self.extra_state: dict[str, Any] = {}
         self.weight_version = 0
         self._seconds: dict[str, float] = {}
@@ -64,7 +66,9 @@ class Trainer:
         if args.use_kl_loss or args.kl_coef != 0:
             self._load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
             self.snapshots.take("ref")
-        iteration = checkpoint.latest_iteration(args.load, args.ckpt_step)
+        iteration = checkpoint.usable_iteration(
+            args.load, args.ckpt_step, args.use_previous_checkpoint
+        )
         if iteration is None or args.finetune:
             fresh = iteration is None and not _is_hf_folder(args.load)
             self._load_weights(args.hf_checkpoint if fresh else args.load, args.ckpt_step)
@@ -79,17 +83,17 @@ class Trainer:
 
     def _load_weights(self, path: str, step: int | None) -> None:
         """Weights only, of a Hugging Face folder or a torch_dist checkpoint (at ``step``)."""
-        iteration = checkpoint.latest_iteration(path, step)
+        iteration = checkpoint.usable_iteration(path, step)
         if iteration is None:
             load_hf_weights(self.args, self.model, path)
         else:
-            state = checkpoint.TrainState(self.model, None, None)
+            state = TrainState(self.model, None, None)
             checkpoint.load(self.args, state, path, iteration)
         # Half-precision training and the distributed optimizer keep their own fp32 copy.
         self.optimizer.reload_model_params()
 
-    def _state(self, with_optimizer: bool = True) -> checkpoint.TrainState:
-        return checkpoint.TrainState(
+    def _state(self, with_optimizer: bool = True) -> TrainState:
+        return TrainState(
             self.model,
             self.optimizer if with_optimizer else None,
             self.scheduler if with_optimizer else None,
@@ -125,6 +129,7 @@ class Trainer:
             ValueError: the rollout data is inconsistent.
         """
         self._seconds = {}
+        self.saver.poll()
         with self._timed("prepare"):
             data = prepare(self.args, rollout_data)
         self._add_log_probs(data)
@@ -202,10 +207,21 @@ class Trainer:
         return tokens.item()
 
     def save(self, rollout_id: int) -> None:
-        """Write ``<save>/iter_<rollout_id>`` and move `latest` to it when it is complete."""
+        """Write ``<save>/iter_<rollout_id>`` and move `latest` to it when it is complete.
+
+        With ``--async-save`` that is later: in a following :meth:`train` or :meth:`save`, or in
+        :meth:`finish_save`.
+
+        Raises:
+            CheckpointError: this or the last checkpoint could not be written.
+        """
         extra = {"rollout_id": rollout_id, "weight_version": self.weight_version}
         state = self._state(with_optimizer=not self.args.no_save_optim)
-        checkpoint.save(self.args, state, self.args.save, rollout_id, extra)
+        self.saver.save(state, self.args.save, rollout_id, extra)
+
+    def finish_save(self) -> None:
+        """Wait until the last checkpoint is complete."""
+        self.saver.finish()
 
     def hf_weight_buckets(self, max_bytes: int) -> Iterator[list[NamedTensor]]:
         """The weights as whole Hugging Face tensors on the CPU, on rank 0; empty lists on the

@@ -25,12 +25,18 @@ LAYOUTS = {
     "pp2": {"pipeline_model_parallel_size": 2},
     "cp2": {"context_parallel_size": 2},
 }
+ASYNC_SAVE = ("dp2-distributed-optimizer", "tp2-sp")
 SAVE_AFTER = 1  # of rollouts 0, 1, 2
 # what resumes from what: the same layout must be exact, another to rounding
 RESUMES = {
     "tp2-again": ("tp2", TP),
     "dp2-do-again": ("dp2-distributed-optimizer", {"use_distributed_optimizer": True}),
     "tp2-as-dp2": ("tp2", {}),
+    "tp2-sp-as-pp2": ("tp2-sp", {"pipeline_model_parallel_size": 2}),
+    "dp2-do-as-pp2-do": (
+        "dp2-distributed-optimizer",
+        {"pipeline_model_parallel_size": 2, "use_distributed_optimizer": True},
+    ),
     "dp2-do-as-tp2-do": (
         "dp2-distributed-optimizer",
         {**TP, "use_distributed_optimizer": True},
@@ -55,7 +61,8 @@ def _cases(hf_model) -> list[dict]:
             "hf": str(hf_model(kind, tied)),
             "rollouts": ROLLOUTS,
             "save_after": SAVE_AFTER,
-            "args": {**FULL_LOSS, **layout},
+            "full_disk": name == "tp2",
+            "args": {**FULL_LOSS, **layout, "async_save": name in ASYNC_SAVE},
         }
         for name, layout in LAYOUTS.items()
         for kind, tied in (("qwen3", True), ("qwen2", False))
@@ -127,3 +134,12 @@ def test_resume_equals_the_unbroken_run(name, results):
     final = load_file(results / name / "hf" / "model.safetensors")
     for key, value in load_file(results / f"{source}-qwen3" / "hf" / "model.safetensors").items():
         torch.testing.assert_close(final[key], value, rtol=0, atol=0 if exact else 1e-5)
+
+
+def test_one_rank_without_space_stops_all_and_the_old_checkpoint_stays(results):
+    said = [_report(results, "tp2-qwen3", rank)["full_disk"] for rank in range(2)]
+    assert said[0] == said[1]
+    assert "rank 1" in said[0] and "rank 0" not in said[0]
+    assert f"that of rollout {SAVE_AFTER} is whole".casefold() in said[0].casefold()
+    names = {path.name for path in (results / "tp2-qwen3" / "checkpoint").iterdir()}
+    assert names == {f"iter_{SAVE_AFTER:07d}", "latest_checkpointed_iteration.txt"}

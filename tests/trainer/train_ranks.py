@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from conftest import free_port, make_args, make_rollout, rank_share
 from megatron.core import parallel_state
 
 from slime.trainer import initialize
+from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.trainer import Trainer
 
 WORLD = 2
@@ -44,12 +46,30 @@ def run_case(case: Case, out: Path) -> None:
             metrics.append(trainer.train(rollout_id, data))
             if case.get("save_after") == rollout_id:
                 trainer.save(rollout_id)
+        trainer.finish_save()
         trainer.save_hf(out / "hf")
         sizes = [sum(t.numel() for _, t in bucket) for bucket in trainer.hf_weight_buckets(1 << 14)]
         report = {"begin": begin, "metrics": metrics, "bucket_numels": sizes}
+        if case.get("full_disk"):
+            report["full_disk"] = save_on_full_disk(trainer)
         (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(report))
     finally:
         parallel_state.destroy_model_parallel()
+
+
+def save_on_full_disk(trainer: Trainer) -> str:
+    """What a save says where only the last rank cannot write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if dist.get_rank() == WORLD - 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        trainer.save(7)
+        trainer.finish_save()
+    except CheckpointError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    return "saved"
 
 
 def main(rank: int, port: int, out: Path, cases: list[Case]) -> None:

@@ -1,0 +1,93 @@
+"""What a checkpoint holds: model, optimizer, schedule, random state as Megatron's sharded state."""
+
+from __future__ import annotations
+
+import random
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """What is saved: the wrapped chunks; optimizer and scheduler, or None if not wanted."""
+
+    model: list[DistributedDataParallel]
+    optimizer: MegatronOptimizer | None
+    scheduler: OptimizerParamScheduler | None
+
+
+def keyed(model: list[DistributedDataParallel]) -> dict[str, DistributedDataParallel]:
+    """Megatron's names: `model`, or `model0`, `model1` with virtual stages."""
+    if len(model) == 1:
+        return {"model": model[0]}
+    return {f"model{index}": chunk for index, chunk in enumerate(model)}
+
+
+def sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str, Any]:
+    """What `dist_checkpointing` saves or fills; the random state only with an optimizer."""
+    metadata = {
+        "distrib_optim_sharding_type": "fully_reshardable",
+        "dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True),
+        "chained_optim_avoid_prefix": True,
+        "singleton_local_shards": False,
+    }
+    content: dict[str, Any] = {
+        key: chunk.module.sharded_state_dict(metadata=metadata)
+        for key, chunk in keyed(state.model).items()
+    }
+    if state.optimizer is not None:
+        content["optimizer"] = state.optimizer.sharded_state_dict(
+            dict(content), is_loading=loading, metadata=metadata
+        )
+    if state.scheduler is not None and not loading:
+        content["opt_param_scheduler"] = state.scheduler.state_dict()
+    if with_rng and state.optimizer is not None:
+        content["rng_state"] = _sharded_rng_state()
+    return content
+
+
+def layout(args: Namespace) -> dict[str, int]:
+    """The sizes by which ranks are told apart; two runs with the same have the same ranks."""
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    names += ("expert_model_parallel_size", "expert_tensor_parallel_size", "world_size")
+    return {name: int(getattr(args, name) or 0) for name in names}
+
+
+def _sharded_rng_state() -> ShardedObject:
+    """Generators of this rank."""
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    state = {
+        "python": random.getstate(),
+        "numpy": (
+            kind,
+            torch.from_numpy(np.asarray(keys).astype(np.int64)),
+            position,
+            has_gauss,
+            cached,
+        ),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(),
+        "tracker": tensor_parallel.get_cuda_rng_tracker().get_states(),
+    }
+    return ShardedObject("rng_state", state, (dist.get_world_size(),), (dist.get_rank(),))
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Put back what :func:`sharded_state` took of the generators."""
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    torch.cuda.set_rng_state(state["cuda"])
+    tensor_parallel.get_cuda_rng_tracker().set_states(state["tracker"])

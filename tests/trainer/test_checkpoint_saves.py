@@ -1,0 +1,176 @@
+"""Saving in the background, on a full disk, and going on from damaged checkpoints."""
+
+from __future__ import annotations
+
+import resource
+import threading
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("single_rank")
+ROLLOUTS = 4
+
+
+def _trainer(args):
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args)
+    return trainer, trainer.load()
+
+
+def _state(trainer) -> dict[str, torch.Tensor]:
+    """Weights and Adam's moments."""
+    state = {n: t.clone() for bucket in trainer.hf_weight_buckets(1 << 30) for n, t in bucket}
+    for i, moments in enumerate(trainer.optimizer.chained_optimizers[0].optimizer.state.values()):
+        state |= {f"{i}.{name}": value.clone() for name, value in moments.items()}
+    return state
+
+
+def _assert_same(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> None:
+    assert got.keys() == want.keys()
+    assert [name for name in want if not torch.equal(got[name], want[name])] == []
+
+
+@pytest.mark.parametrize("options", [{}, {"use_distributed_optimizer": True, "async_save": True}])
+def test_stopped_after_any_rollout_the_run_ends_as_the_unbroken_one(
+    options, hf_model, args_for, rollout_of, tmp_path
+):
+    options = {**options, "save": str(tmp_path), "lr_decay_style": "cosine", "lr_decay_iters": 20}
+    unbroken, _ = _trainer(args_for(hf_model(), **options))
+    metrics = []
+    for i in range(ROLLOUTS):
+        metrics.append(unbroken.train(i, rollout_of(i)))
+        unbroken.save(i)
+    unbroken.finish_save()
+    for stopped_after in range(ROLLOUTS - 1):
+        torch.manual_seed(99)
+        args = args_for(hf_model(), **options, load=str(tmp_path), ckpt_step=stopped_after)
+        resumed, begin = _trainer(args)
+        assert begin == stopped_after + 1 == resumed.weight_version
+        for i in range(begin, ROLLOUTS):
+            again = resumed.train(i, rollout_of(i))
+            for key in ("loss", "grad_norm", "lr", "entropy"):
+                assert again.get(key) == metrics[i].get(key), key
+        _assert_same(_state(resumed), _state(unbroken))
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """An event: files are written once it is set."""
+    from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
+
+    write, may_write = FileSystemWriterAsync.write_preloaded_data, threading.Event()
+
+    def wait_and_write(*args, **kwargs):
+        assert may_write.wait(60)
+        write(*args, **kwargs)
+
+    monkeypatch.setattr(FileSystemWriterAsync, "write_preloaded_data", staticmethod(wait_and_write))
+    yield may_write
+    may_write.set()
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(
+    hf_model, args_for, rollout_of, tmp_path, slow_disk
+):
+    options = {"save": str(tmp_path), "load": str(tmp_path), "lr": 1e-2}
+    trainer, _ = _trainer(args_for(hf_model(), **options, async_save=True))
+    slow_disk.set()
+    trainer.train(0, rollout_of(0))
+    trainer.save(0)
+    trainer.finish_save()
+    trainer.train(1, rollout_of(1))
+    at_save = _state(trainer)
+    slow_disk.clear()
+    trainer.save(1)
+    trainer.train(
+        2, rollout_of(2)
+    )  # the next rollout does not wait, and must not leak into the save
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    assert tracker.read_text() == "0\n"
+    _, begin = _trainer(args_for(hf_model(), **options))
+    assert begin == 1, "a crash now goes on from the old checkpoint"
+    threading.Timer(0.2, slow_disk.set).start()
+    trainer.save(2)  # waits for the one before
+    assert int(tracker.read_text()) >= 1
+    trainer.finish_save()
+    assert tracker.read_text() == "2\n"
+    restored, begin = _trainer(args_for(hf_model(), **options, ckpt_step=1))
+    _assert_same(_state(restored), at_save)
+
+
+def test_a_later_rollout_completes_the_save(hf_model, args_for, rollout_of, tmp_path):
+    trainer, _ = _trainer(args_for(hf_model(), save=str(tmp_path), async_save=True))
+    trainer.save(0)
+    trainer.saver._pending[0].result()
+    assert not (tmp_path / "latest_checkpointed_iteration.txt").exists()
+    trainer.train(1, rollout_of(1))
+    assert (tmp_path / "latest_checkpointed_iteration.txt").read_text() == "0\n"
+
+
+@pytest.fixture
+def full_disk():
+    """A function: from now on a file may have this many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [1000, 30_000, 200_000])
+@pytest.mark.parametrize("async_save", [False, True])
+def test_a_full_disk_leaves_the_old_checkpoint_and_is_named(
+    size, async_save, hf_model, args_for, rollout_of, tmp_path, full_disk
+):
+    from slime.trainer.hf_to_megatron.common import CheckpointError
+
+    options = {"save": str(tmp_path), "load": str(tmp_path), "async_save": async_save}
+    trainer, _ = _trainer(args_for(hf_model(), **options))
+    trainer.train(0, rollout_of(0))
+    trainer.save(0)
+    trainer.finish_save()
+    old = _state(trainer)
+    trainer.train(1, rollout_of(1))
+    full_disk(size)
+    with pytest.raises(CheckpointError, match="rollout 1 could not be .* rollout 0 is whole"):
+        trainer.save(1)
+        trainer.finish_save()
+    full_disk(resource.RLIM_INFINITY)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "iter_0000000",
+        "latest_checkpointed_iteration.txt",
+    }
+    restored, begin = _trainer(args_for(hf_model(), **options))
+    assert begin == 1
+    _assert_same(_state(restored), old)
+    restored.train(1, rollout_of(1))
+    restored.save(1)  # there is space again
+    restored.finish_save()
+    assert _trainer(args_for(hf_model(), **options))[1] == 2
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used_if_asked(
+    hf_model, args_for, rollout_of, tmp_path
+):
+    from slime.trainer.hf_to_megatron.common import CheckpointError
+
+    options = {"save": str(tmp_path), "load": str(tmp_path)}
+    trainer, _ = _trainer(args_for(hf_model(), save=str(tmp_path)))
+    states = []
+    for i in range(3):
+        trainer.train(i, rollout_of(i))
+        trainer.save(i)
+        states.append(_state(trainer))
+    data_file = tmp_path / "iter_0000002" / "__0_0.distcp"
+    with data_file.open("r+b") as file:
+        file.seek(data_file.stat().st_size // 2)
+        file.write(b"\xff" * 8)
+    (tmp_path / "iter_0000001" / "common.pt").unlink()
+    with pytest.raises(CheckpointError, match="__0_0.distcp has other content.*rollout 0 is whole"):
+        _trainer(args_for(hf_model(), **options))
+    restored, begin = _trainer(args_for(hf_model(), **options, use_previous_checkpoint=True))
+    assert begin == 1
+    _assert_same(_state(restored), states[0])
+    (tmp_path / "iter_0000000" / "__0_0.distcp").unlink()
+    with pytest.raises(CheckpointError, match="no whole checkpoint"):
+        _trainer(args_for(hf_model(), **options, use_previous_checkpoint=True))
