@@ -81,9 +81,10 @@ def as_json(found: Answer) -> str:
     )
 
 
-def bazel_command(found: Answer, tags: str) -> list[str] | None:
+def bazel_command(found: Answer, tags: str, config: str = "") -> list[str] | None:
     """Return Bazel's command for the answer, or None if there is nothing to test."""
-    filters = [f"--test_tag_filters={tags}"] if tags else []
+    filters = [f"--config={config}"] if config else []
+    filters += [f"--test_tag_filters={tags}"] if tags else []
     if found.targets is None:
         return ["./bazelw", "test", *filters, "--", "//..."]
     if not found.targets:
@@ -96,6 +97,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", required=True, metavar="REV", help="what to compare with")
     parser.add_argument("--tags", default="", help="only these, as in --test_tag_filters")
+    parser.add_argument("--config", default="", help="what --run gives Bazel as --config")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print JSON")
     output.add_argument("--run", action="store_true", help="test them; exits as Bazel does")
@@ -119,7 +121,7 @@ def main(argv: list[str]) -> int:
         print("\n".join(explain(args.explain, found.base, found.head)))
         return 0
     print("\n".join(report(found)), flush=True)
-    command = bazel_command(found, args.tags) if args.run else None
+    command = bazel_command(found, args.tags, args.config) if args.run else None
     return subprocess.run(command, cwd=root).returncode if command else 0
 
 

