@@ -1,4 +1,4 @@
-"""A package index in a folder: pip is told to look there and nowhere else."""
+"""A package index in a folder: pip and uv are told to look there and nowhere else."""
 
 import hashlib
 import zipfile
@@ -17,6 +17,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    (tmp_path / "uv.toml").write_text(f'[pip]\nno-index = true\nfind-links = ["{folder}"]\n')
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
     return folder
 
 

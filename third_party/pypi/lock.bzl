@@ -736,6 +736,11 @@ PACKAGES = {
         sha256 = ["0cf3cae568d36aa9576b28dfb35f11328f1cb974ca7647d9475ebb86c75ac6e3"],
         deps = [],
     ),
+    "uv": struct(
+        version = "0.13.9",
+        sha256 = ["d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19"],
+        deps = [],
+    ),
     "uvicorn": struct(
         version = "0.54.0",
         sha256 = ["505bdb0f318731d45f1f712071fc781a8981f6847a31c902c9f5e652d4f67faf"],
