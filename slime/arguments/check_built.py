@@ -60,7 +60,7 @@ NOT_BUILT_VALUES = {
     "update_weight_transport": ("disk",),
 }
 # model_type of config.json: what the trainer converts from and to.
-CONVERTED = ("llama", "qwen2", "qwen3")
+CONVERTED = ("deepseek_v3", "glm4", "glm4_moe", "llama", "mimo", "qwen2", "qwen3", "qwen3_moe")
 _MESSAGE = "is not built yet: this version would do nothing about it"
 
 

@@ -39,7 +39,12 @@ GROUP = FlagGroup(
         Flag("--moe-router-num-groups", int, None, "Groups of experts."),
         Flag("--moe-router-group-topk", int, None, "Groups per token."),
         switch("--moe-router-enable-expert-bias", "Balance by a bias instead of a loss."),
-        Flag("--moe-router-bias-update-rate", float, 1e-3, "Step of that bias."),
+        Flag(
+            "--moe-router-bias-update-rate",
+            float,
+            0.0,
+            "Step of that bias (Megatron's default is 1e-3; RL trains without).",
+        ),
         Flag("--moe-router-dtype", str, None, "Precision of routing.", choices=("fp32", "fp64")),
         Flag(
             "--moe-token-dispatcher-type",

@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-_BIAS_IN_QKV = ("qwen2", "qwen2_moe")  # these always have it; their configs do not say so
+_BIAS_IN_QKV = ("qwen2", "qwen2_moe", "mimo")  # always have it; their configs do not say so
 _NORM_OF_QUERY_AND_KEY = ("qwen3", "qwen3_moe", "qwen3_next")
+# Their code routes like this; their configs need not say so.
+_SIGMOID_ROUTER = ("deepseek_v3", "glm4_moe")
+_UNNORMALISED_ROUTER = ("qwen2_moe", "qwen3_moe")  # unless the config says otherwise
+_SANDWICH_NORMS = ("glm4",)
 _SIZES = (
     "num_hidden_layers",
     "hidden_size",
@@ -62,22 +66,31 @@ def _dense_shape(config: dict[str, Any]) -> dict[str, Any]:
         "add_qkv_bias": kind in _BIAS_IN_QKV or bool(config.get("attention_bias", False)),
         "add_bias_linear": bool(config.get("mlp_bias", False)),
         "swiglu": config.get("hidden_act", "silu") == "silu",
+        "post_self_attn_layernorm": kind in _SANDWICH_NORMS or None,
+        "post_mlp_layernorm": kind in _SANDWICH_NORMS or None,
         # Absent means untied: the configs of all these families leave the line out where it is
         # false.
         "untie_embeddings_and_output_weights": not config.get("tie_word_embeddings", False),
     }
 
 
+def rope_kind(config: dict[str, Any]) -> str:
+    """How the rotary embedding is scaled: `default` for not at all, `llama3`, `yarn`, ..."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return str(rope.get("rope_type") or rope.get("type") or "default")
+
+
 def _position_shape(config: dict[str, Any]) -> dict[str, Any]:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     base = config.get("rope_theta", rope.get("rope_theta"))
     percent = config.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
-    llama3 = rope.get("rope_type", rope.get("type")) == "llama3"
+    llama3 = rope_kind(config) == "llama3"
     return {
         "position_embedding_type": "rope",
         "max_position_embeddings": config.get("max_position_embeddings"),
         "rotary_base": None if base is None else float(base),
         "rotary_percent": None if percent is None else float(percent),
+        "rotary_interleaved": config.get("model_type") == "glm4" or None,
         "use_rope_scaling": True if llama3 else None,
         "rope_scaling_factor": float(rope["factor"]) if llama3 and "factor" in rope else None,
     }
@@ -98,7 +111,10 @@ def _moe_shape(config: dict[str, Any]) -> dict[str, Any]:
     shared = config.get("shared_expert_intermediate_size")
     if shared is None and config.get("n_shared_experts"):
         shared = config["n_shared_experts"] * width
-    sigmoid = config.get("scoring_func") == "sigmoid"
+    kind = config.get("model_type")
+    biased = kind in _SIGMOID_ROUTER
+    sigmoid = biased or config.get("scoring_func") == "sigmoid"
+    normalised = config.get("norm_topk_prob", kind not in _UNNORMALISED_ROUTER)
     return {
         "num_experts": experts,
         "moe_router_topk": config.get("num_experts_per_tok"),
@@ -107,11 +123,11 @@ def _moe_shape(config: dict[str, Any]) -> dict[str, Any]:
         "moe_shared_expert_intermediate_size": shared,
         "moe_router_score_function": "sigmoid" if sigmoid else "softmax",
         # Weights that are not normalised over the chosen experts are a softmax over all of them.
-        "moe_router_pre_softmax": not config.get("norm_topk_prob", True),
+        "moe_router_pre_softmax": not normalised and not sigmoid,
         "moe_router_topk_scaling_factor": config.get("routed_scaling_factor"),
         "moe_router_num_groups": config.get("n_group"),
         "moe_router_group_topk": config.get("topk_group"),
-        "moe_router_enable_expert_bias": True if config.get("topk_method") == "noaux_tc" else None,
+        "moe_router_enable_expert_bias": biased or config.get("topk_method") == "noaux_tc" or None,
     }
 
 
@@ -129,6 +145,8 @@ def _moe_layer_freq(config: dict[str, Any]) -> int | list[int]:
 def _mla_shape(config: dict[str, Any]) -> dict[str, Any]:
     if not config.get("kv_lora_rank"):
         return {}
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    yarn = rope if rope_kind(config) == "yarn" else {}
     return {
         "multi_latent_attention": True,
         "q_lora_rank": config.get("q_lora_rank"),
@@ -136,4 +154,9 @@ def _mla_shape(config: dict[str, Any]) -> dict[str, Any]:
         "qk_head_dim": config.get("qk_nope_head_dim"),
         "qk_pos_emb_head_dim": config.get("qk_rope_head_dim"),
         "v_head_dim": config.get("v_head_dim"),
+        "qk_layernorm": True,  # of the compressed queries and keys
+        "rope_type": "yarn" if yarn else "rope",
+        "rotary_scaling_factor": yarn.get("factor"),
+        "mscale": yarn.get("mscale"),
+        "mscale_all_dim": yarn.get("mscale_all_dim"),
     }

@@ -35,6 +35,8 @@ def install() -> None:
     _patch_rng()
     _patch_norm()
     _patch_moe()
+    _patch_uneven_collectives()
+    _patch_latent_attention()
     _patch_distributed_optimizer()
     _installed = True
 
@@ -159,6 +161,40 @@ def _patch_moe() -> None:
         return moved.numpy() if as_numpy and torch.is_tensor(moved) else moved
 
     dispatcher.maybe_move_tensor_to_cpu = move_to_cpu
+
+
+def _patch_uneven_collectives() -> None:
+    """Tensor-parallel experts gather different numbers of tokens, which gloo cannot."""
+    import megatron.core.tensor_parallel.mappings as mappings
+
+    gather, scatter = mappings._gather_along_first_dim, mappings._reduce_scatter_along_first_dim
+
+    def gather_any(x: torch.Tensor, group: Any, sizes: Any = None, use_buffer: bool = False) -> Any:
+        if sizes is None or len(set(sizes)) == 1:
+            return gather(x, group, sizes, use_buffer)
+        padded = x.new_zeros(max(sizes), *x.shape[1:])
+        padded[: len(x)] = x
+        parts = gather(padded, group).chunk(len(sizes))
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    def scatter_any(
+        x: torch.Tensor, group: Any, sizes: Any = None, use_buffer: bool = False
+    ) -> Any:
+        if sizes is None or len(set(sizes)) == 1:
+            return scatter(x, group, sizes, use_buffer)
+        total = x.contiguous().clone()
+        torch.distributed.all_reduce(total, group=group)
+        return total.split(sizes)[group.rank()].contiguous()
+
+    mappings._gather_along_first_dim = gather_any
+    mappings._reduce_scatter_along_first_dim = scatter_any
+
+
+def _patch_latent_attention() -> None:
+    """Its module takes TransformerEngine for installed because Megatron's wrapper of it imports."""
+    import megatron.core.transformer.multi_latent_attention as latent
+
+    latent.HAVE_TE = False
 
 
 def _patch_distributed_optimizer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,51 +12,96 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 
-from slime.trainer.hf_weights import family_of, is_gated, named_global_parameters
+from slime.trainer.hf_weights import (
+    family_of,
+    named_global_parameters,
+    partition_dim,
+    tensor_group,
+)
 from slime.trainer.megatron_to_hf.convert import convert_to_hf
-from slime.trainer.param_names import OUTPUT_LAYER, canonical
+from slime.trainer.param_names import OUTPUT_LAYER, canonical, is_expert, is_gated, with_offsets
 from slime.trainer.tensor_layout import unshard
 
 NamedTensor = tuple[str, torch.Tensor]
 
 
-def gather_parameter(name: str, param: Any) -> torch.Tensor:
-    """The whole parameter from the tensor-parallel ranks' shares; collective over them."""
-    group = parallel_state.get_tensor_model_parallel_group()
-    if group.size() == 1 or not getattr(param, "tensor_model_parallel", False):
-        return param.detach()
-    shares = [torch.empty_like(param) for _ in range(group.size())]
-    dist.all_gather(shares, param.detach().contiguous(), group=group)
-    return unshard(shares, param.partition_dim, gated=is_gated(name))
+@dataclass(frozen=True)
+class Whole:
+    """What a rank's parameter is a part of.
+
+    Attributes:
+        names: one, or for an expert those that stand at its place on all expert-parallel ranks.
+        shape: of each, whole.
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def _whole(name: str, param: Any, num_experts: int | None) -> Whole:
+    shape = list(param.shape)
+    dim = partition_dim(name, param)
+    if dim is not None:
+        shape[dim] *= tensor_group(name).size()
+    names = [name]
+    if is_expert(name):
+        group = parallel_state.get_expert_model_parallel_group()
+        each = (num_experts or 0) // group.size()
+        names = [with_offsets(name, 0, (r - group.rank()) * each) for r in range(group.size())]
+    return Whole(tuple(names), tuple(shape), param.dtype)
+
+
+def gather_parameter(name: str, param: Any) -> list[torch.Tensor]:
+    """The whole parameter (of an expert: those at its place on all ranks); collective."""
+    whole, dim = param.detach(), partition_dim(name, param)
+    if dim is not None:
+        whole = unshard(_all_gather(whole, tensor_group(name)), dim, gated=is_gated(name))
+    if not is_expert(name):
+        return [whole]
+    return _all_gather(whole, parallel_state.get_expert_model_parallel_group())
+
+
+def _all_gather(tensor: torch.Tensor, group: dist.ProcessGroup) -> list[torch.Tensor]:
+    if group.size() == 1:
+        return [tensor]
+    shares = [torch.empty_like(tensor) for _ in range(group.size())]
+    dist.all_gather(shares, tensor.contiguous(), group=group)
+    return shares
 
 
 @torch.no_grad()
 def whole_parameters(model: list[DistributedDataParallel]) -> Iterator[NamedTensor]:
-    """(global Megatron name, whole parameter) of the whole model, on every rank; collective."""
-    local = dict(named_global_parameters(model))
+    """(global Megatron name, whole parameter) of the whole model, on every rank; collective.
+
+    One parameter at a time is whole: memory does not grow with the model.
+    """
+    num_experts = model[0].config.num_moe_experts
+    own = [
+        (name, param, _whole(name, param, num_experts))
+        for name, param in named_global_parameters(model)
+    ]
     group = parallel_state.get_pipeline_model_parallel_group()
-    if group.size() == 1:
-        for name, param in local.items():
-            yield name, gather_parameter(name, param)
-        return
-    own = {name: gather_parameter(name, param) for name, param in local.items()}
-    stages: list[dict[str, tuple[torch.Size, torch.dtype]]] = [{} for _ in range(group.size())]
-    dist.all_gather_object(stages, {n: (p.shape, p.dtype) for n, p in own.items()}, group=group)
-    sent = set()
-    for stage, shapes in enumerate(stages):
+    stages: list[list[Whole]] = [[] for _ in range(group.size())]
+    dist.all_gather_object(stages, [whole for _, _, whole in own], group=group)
+    device = own[0][1].device
+    sent: set[str] = set()
+    for stage, wholes in enumerate(stages):
         source = dist.get_global_rank(group, stage)
-        for name, (shape, dtype) in shapes.items():
-            if name in sent:  # the last stage's copy of tied embeddings
+        for index, whole in enumerate(wholes):
+            if sent.issuperset(whole.names):  # the last stage's copy of tied embeddings
                 continue
-            sent.add(name)
-            device = next(iter(own.values())).device
-            tensor = (
-                own[name]
-                if dist.get_rank() == source
-                else torch.empty(shape, dtype=dtype, device=device)
-            )
-            dist.broadcast(tensor, src=source, group=group)
-            yield name, tensor
+            sent.update(whole.names)
+            if group.rank() == stage:
+                tensors = gather_parameter(*own[index][:2])
+            else:
+                tensors = [
+                    torch.empty(whole.shape, dtype=whole.dtype, device=device) for _ in whole.names
+                ]
+            for name, tensor in zip(whole.names, tensors, strict=True):
+                if group.size() > 1:
+                    dist.broadcast(tensor, src=source, group=group)
+                yield name, tensor
 
 
 def named_hf_tensors(

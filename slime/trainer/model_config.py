@@ -10,7 +10,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core.distributed import finalize_model_grads
-from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_config import (
+    MLATransformerConfig,
+    TransformerConfig,
+)
 
 # Fused kernels of Apex and TransformerEngine; never there on a CPU.
 _FUSIONS = (
@@ -46,13 +49,16 @@ def train_dtype(args: Namespace) -> torch.dtype:
 
 def transformer_config(args: Namespace) -> TransformerConfig:
     """Arguments named like TransformerConfig fields go through; the rest is derived here."""
-    names = {field.name for field in dataclasses.fields(TransformerConfig) if field.init}
+    config_class = MLATransformerConfig if args.multi_latent_attention else TransformerConfig
+    names = {field.name for field in dataclasses.fields(config_class) if field.init}
     values: dict[str, Any] = {
         name: value for name, value in vars(args).items() if name in names and value is not None
     }
     for option, field_name in _RENAMED.items():
         if getattr(args, option) is not None:
             values[field_name] = getattr(args, option)
+    if args.multi_latent_attention:
+        values.update(_latent_attention(args))
     dtype = train_dtype(args)
     values.update(
         params_dtype=dtype,
@@ -70,11 +76,19 @@ def transformer_config(args: Namespace) -> TransformerConfig:
         deallocate_pipeline_outputs=True,
     )
     if not has_transformer_engine():
-        values.update(dict.fromkeys(_FUSIONS, False))
+        values.update(dict.fromkeys(_FUSIONS, False), moe_grouped_gemm=False)
     if values.get("virtual_pipeline_model_parallel_size"):
         # With batched p2p the interleaved schedule silently gives wrong results on gloo.
         values.update(overlap_p2p_comm=True, batch_p2p_comm=False)
-    return TransformerConfig(**values)
+    return config_class(**values)
+
+
+def _latent_attention(args: Namespace) -> dict[str, Any]:
+    """What Megatron's command line has no option for, from config.json."""
+    rope = args.hf_architecture.get("rope_parameters") or args.hf_architecture.get("rope_scaling")
+    names = ("original_max_position_embeddings", "beta_fast", "beta_slow")
+    yarn = {name: rope[name] for name in names if name in (rope or {})}
+    return {**yarn, "q_lora_rank": args.q_lora_rank}  # None is a value: queries uncompressed
 
 
 def _finalize_gradients(

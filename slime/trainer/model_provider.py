@@ -10,16 +10,18 @@ from typing import Any
 from megatron.core import parallel_state
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import (
-    get_gpt_layer_local_spec,
-    get_gpt_layer_with_transformer_engine_spec,
+    get_gpt_decoder_block_spec,
+    get_gpt_mtp_block_spec,
 )
+from megatron.core.post_training.modelopt.layers import Linear
 from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.spec_utils import ModuleSpec
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from slime.hooks.loading import load_function
 from slime.trainer.model_config import has_transformer_engine, transformer_config
 from slime.trainer.packed_attention import PackedCoreAttention
+from slime.trainer.sandwich_layer import SandwichLayer
 
 ModelProvider = Callable[..., MegatronModule]
 
@@ -36,9 +38,11 @@ def get_model_provider_func(args: Namespace, role: str = "actor") -> ModelProvid
     def provide(
         pre_process: bool = True, post_process: bool = True, vp_stage: int | None = None
     ) -> GPTModel:
+        block = block_spec(args, config, vp_stage)
         return GPTModel(
             config=config,
-            transformer_layer_spec=layer_spec(args, config),
+            transformer_layer_spec=block,
+            mtp_block_spec=_mtp_spec(config, block, vp_stage),
             vocab_size=args.vocab_size,
             max_sequence_length=args.max_position_embeddings,
             pre_process=pre_process,
@@ -57,22 +61,41 @@ def get_model_provider_func(args: Namespace, role: str = "actor") -> ModelProvid
     return provide
 
 
-def layer_spec(args: Namespace, config: TransformerConfig) -> ModuleSpec:
-    """TransformerEngine's layer where it is installed, else Megatron's own with SDPA attention."""
-    if has_transformer_engine():
-        return get_gpt_layer_with_transformer_engine_spec(
-            num_experts=config.num_moe_experts,
-            moe_grouped_gemm=config.moe_grouped_gemm,
-            qk_layernorm=config.qk_layernorm,
-        )
-    spec = get_gpt_layer_local_spec(
-        num_experts=config.num_moe_experts,
-        moe_grouped_gemm=False,
-        qk_layernorm=config.qk_layernorm,
+def block_spec(
+    args: Namespace, config: TransformerConfig, vp_stage: int | None
+) -> TransformerBlockSubmodules:
+    """The layers of a stage: TransformerEngine's where it is installed, else Megatron's own with
+    SDPA attention.
+    """
+    block = get_gpt_decoder_block_spec(
+        config,
+        use_transformer_engine=has_transformer_engine(),
         normalization=args.normalization,
+        vp_stage=vp_stage,
     )
-    spec.submodules.self_attention.submodules.core_attention = PackedCoreAttention
-    return spec
+    for layer in block.layer_specs:
+        if not has_transformer_engine():
+            _use_local_attention(layer.submodules.self_attention.submodules, config)
+        if args.post_self_attn_layernorm or args.post_mlp_layernorm:
+            layer.module, layer.params = SandwichLayer, {"pre_norm": block.layer_norm}
+    return block
+
+
+def _use_local_attention(attention: Any, config: TransformerConfig) -> None:
+    attention.core_attention = PackedCoreAttention
+    if config.multi_latent_attention:
+        # Split over tensor-parallel ranks, as Megatron's local layers have them, the gradient of
+        # the rotated part of the keys lacks the other ranks' heads.
+        attention.linear_q_down_proj = attention.linear_kv_down_proj = Linear
+
+
+def _mtp_spec(
+    config: TransformerConfig, block: TransformerBlockSubmodules, vp_stage: int | None
+) -> Any:
+    """Multi-token-prediction layers, made like the last layer of the stage that has them."""
+    if not config.mtp_num_layers:
+        return None
+    return get_gpt_mtp_block_spec(config, block, has_transformer_engine(), vp_stage)
 
 
 def build_model_chunks(args: Namespace, role: str = "actor") -> list[MegatronModule]:

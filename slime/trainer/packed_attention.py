@@ -93,6 +93,8 @@ class PackedCoreAttention(MegatronModule):
         attention_type: str,
         attention_dropout: float | None = None,
         softmax_scale: float | None = None,
+        k_channels: int | None = None,
+        v_channels: int | None = None,
         cp_comm_type: str | None = None,
         pg_collection: Any = None,
     ) -> None:
@@ -110,14 +112,16 @@ class PackedCoreAttention(MegatronModule):
         attention_bias: Tensor | None = None,
         packed_seq_params: PackedSeqParams | None = None,
     ) -> Tensor:
-        """query [t, heads, dim], key and value [t, groups, dim] -> [t, heads * dim]."""
+        """query [t, heads, dim], key [t, groups, dim], value [t, groups, d] -> [t, heads * d]."""
         assert packed_seq_params is not None and packed_seq_params.qkv_format == "thd"
         if self.config.context_parallel_size > 1:
             return self._context_parallel(query, key, value, packed_seq_params)
         buckets = _buckets_of(packed_seq_params, query.device)
         if len(buckets) == 1 and buckets[0].count == 1:
             return self._attend(query[None], key[None], value[None])[0].flatten(1)
-        out = torch.zeros_like(query) if len(buckets) > 1 else None
+        # Rows that belong to no sequence (padding) stay zero.
+        rows = (query.size(0), query.size(1), value.size(2))
+        out = query.new_zeros(rows) if len(buckets) > 1 else None
         for bucket in buckets:
             part = self._attend_bucket(query, key, value, bucket)
             if out is None:

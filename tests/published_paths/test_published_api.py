@@ -46,21 +46,12 @@ NOT_YET: dict[str, str] = {
         (
             f"slime.backends.megatron_utils.{name}"
             for name in (
-                "hf_to_megatron.deepseek",
-                "hf_to_megatron.glm",
-                "hf_to_megatron.qwen.mimo_hf_tensor",
                 "hf_to_megatron.qwen.minimax_m2_hf_tensor",
-                "hf_to_megatron.qwen.qwen_moe_hf_tensor",
                 "hf_to_megatron.qwen3_5",
                 "hf_to_megatron.qwen3_next",
-                "megatron_to_hf.deepseekv3",
-                "megatron_to_hf.glm4",
-                "megatron_to_hf.glm4moe",
-                "megatron_to_hf.mimo",
                 "megatron_to_hf.minimax_m2",
                 "megatron_to_hf.qwen3_5",
                 "megatron_to_hf.qwen3_next",
-                "megatron_to_hf.qwen3moe",
             )
         ),
         _MODEL,

@@ -1,8 +1,9 @@
-"""Tiny Hugging Face models, rollouts and a plain Hugging Face training loop as the oracle."""
+"""Rollouts and a plain Hugging Face training loop as the oracle."""
 
 from __future__ import annotations
 
 import socket
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,45 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hf_models import VOCAB, write_hf_model
+from safetensors.torch import load_file
 
 from slime.arguments.facts import gather_facts
 from slime.arguments.raw import read_raw
 from slime.arguments.resolve import resolve
 
-VOCAB = 101  # odd: tensor parallelism has to pad it
 Rollout = dict[str, Any]
-
-
-def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) -> Path:
-    """A random 2-layer model of a family, all weights far from their initial scale."""
-    import transformers
-
-    heads = {"head_dim": 32} if kind == "qwen3" else {}
-    config_class = {
-        "qwen3": transformers.Qwen3Config,
-        "qwen2": transformers.Qwen2Config,
-        "llama": transformers.LlamaConfig,
-    }[kind]
-    config = config_class(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        tie_word_embeddings=tied,
-        rms_norm_eps=1e-6,
-        **heads,
-    )
-    generator = torch.Generator().manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    with torch.no_grad():
-        for name, param in model.named_parameters():
-            noise = torch.randn(param.shape, generator=generator) * 0.1
-            param.copy_(noise + 1.0 if "norm" in name else noise)
-    model.save_pretrained(folder)
-    return folder
 
 
 def make_args(hf_checkpoint: Path | str, **options: Any) -> Namespace:
@@ -104,8 +74,8 @@ def make_rollout(seed: int, samples: int = 8, steps: int = 2, micro_batches: int
     }
 
 
-def rank_share(rollout: Rollout, rank: int, size: int) -> Rollout:
-    """Every size-th sample of each step, one micro-batch per step: a DP rank's share."""
+def rank_share(rollout: Rollout, rank: int, size: int, micro_batches: int = 1) -> Rollout:
+    """Every size-th sample of each step, in so many micro-batches: a DP rank's share."""
     steps = len(rollout["num_microbatches"])
     per_step = len(rollout["tokens"]) // steps
     mine = [s * per_step + i for s in range(steps) for i in range(rank, per_step, size)]
@@ -118,8 +88,12 @@ def rank_share(rollout: Rollout, rank: int, size: int) -> Rollout:
     return {
         **rollout,
         **share,
-        "micro_batch_indices": [list(range(s * each, (s + 1) * each)) for s in range(steps)],
-        "num_microbatches": [1] * steps,
+        "micro_batch_indices": [
+            part.tolist()
+            for s in range(steps)
+            for part in np.array_split(np.arange(s * each, (s + 1) * each), micro_batches)
+        ],
+        "num_microbatches": [micro_batches] * steps,
     }
 
 
@@ -152,8 +126,15 @@ def hf_reference(args: Namespace, rollouts: list[Rollout]) -> Reference:
     )
     return Reference(
         [_train_one(args, model, base, optimizer, rollout) for rollout in rollouts],
-        {name: value.detach().clone() for name, value in model.state_dict().items()},
+        _saved_weights(model),
     )
+
+
+def _saved_weights(model: Any) -> dict[str, torch.Tensor]:
+    """What the model writes to disk: in memory it may hold all experts in one tensor."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return load_file(Path(folder, "model.safetensors"))
 
 
 def _token_stats(

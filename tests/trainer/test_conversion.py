@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from slime.trainer.hf_to_megatron.common import CheckpointError, SafetensorReader
 from slime.trainer.hf_to_megatron.qwen import qwen_hf_tensor
 from slime.trainer.megatron_to_hf.convert import convert_to_hf, remove_padding
-from slime.trainer.param_names import canonical, with_layer_offset
+from slime.trainer.param_names import canonical, with_offsets
 from slime.trainer.tensor_layout import merge_qkv, pad_rows, shard, split_qkv, unshard
 
 
@@ -65,7 +65,7 @@ def test_transformer_engine_names_mean_the_same_parameters():
     assert canonical("decoder.layers.0.mlp.linear_fc1.layer_norm_weight").endswith(
         "pre_mlp_layernorm.weight"
     )
-    assert with_layer_offset("module.decoder.layers.1.mlp.linear_fc1.weight", 4).startswith(
+    assert with_offsets("module.decoder.layers.1.mlp.linear_fc1.weight", 4, 0).startswith(
         "decoder.layers.5."
     )
 

@@ -1,6 +1,6 @@
-"""A program of two ranks: run cases of distributed training and write what came out.
+"""A program of several ranks: run cases of distributed training and write what came out.
 
-    python train_ranks.py OUT_DIR CASES_JSON
+    python train_ranks.py RANKS OUT_DIR CASES_JSON
 
 It imports everything once and forks, so that all cases of a test file pay for one start-up. For
 each case ``OUT_DIR/<name>/`` gets metrics.json and an export (hf/) by rank 0, and rank<r>.json from
@@ -24,13 +24,13 @@ from slime.trainer import initialize
 from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.trainer import Trainer
 
-WORLD = 2
 Case = dict[str, Any]
 
 
 def run_case(case: Case, out: Path) -> None:
     """Train as the case says, saving and resuming (from another case) where it says so."""
-    args = make_args(case["hf"], world_size=WORLD, save=str(out / "checkpoint"), **case["args"])
+    world = dist.get_world_size()
+    args = make_args(case["hf"], world_size=world, save=str(out / "checkpoint"), **case["args"])
     if "resume" in case:
         args.load = str(out.parent / case["resume"] / "checkpoint")
     rollouts = [make_rollout(seed) for seed in range(case["rollouts"])]
@@ -42,7 +42,7 @@ def run_case(case: Case, out: Path) -> None:
         for rollout_id in range(begin, len(rollouts)):
             dp_rank = trainer.parallel_config()["dp_rank"]
             dp_size = trainer.parallel_config()["dp_size"]
-            data = rank_share(rollouts[rollout_id], dp_rank, dp_size)
+            data = rank_share(rollouts[rollout_id], dp_rank, dp_size, case["micro_batches"])
             metrics.append(trainer.train(rollout_id, data))
             if case.get("save_after") == rollout_id:
                 trainer.save(rollout_id)
@@ -60,7 +60,7 @@ def run_case(case: Case, out: Path) -> None:
 def save_on_full_disk(trainer: Trainer) -> str:
     """What a save says where only the last rank cannot write."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if dist.get_rank() == WORLD - 1:
+    if dist.get_rank() == dist.get_world_size() - 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         trainer.save(7)
@@ -72,8 +72,8 @@ def save_on_full_disk(trainer: Trainer) -> str:
     return "saved"
 
 
-def main(rank: int, port: int, out: Path, cases: list[Case]) -> None:
-    initialize.init(make_args(cases[0]["hf"]), rank, WORLD, "127.0.0.1", port)
+def main(rank: int, world: int, port: int, out: Path, cases: list[Case]) -> None:
+    initialize.init(make_args(cases[0]["hf"]), rank, world, "127.0.0.1", port)
     parallel_state.destroy_model_parallel()
     for case in cases:
         folder = out / case["name"]
@@ -83,12 +83,13 @@ def main(rank: int, port: int, out: Path, cases: list[Case]) -> None:
 
 
 if __name__ == "__main__":
-    out_dir, listed, tcp_port = Path(sys.argv[1]), json.loads(sys.argv[2]), free_port()
+    ranks, out_dir, listed = int(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    tcp_port = free_port()
     children = []
-    for child_rank in range(WORLD):
+    for child_rank in range(ranks):
         pid = os.fork()
         if pid == 0:
-            main(child_rank, tcp_port, out_dir, listed)
+            main(child_rank, ranks, tcp_port, out_dir, listed)
             os._exit(0)
         children.append(pid)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]

@@ -9,13 +9,20 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from slime.trainer.layer_rules import EMBED_TOKENS, LM_HEAD, Family, find_rule
+from slime.trainer.tensor_layout import merge_qkv
+
 
 class CheckpointError(ValueError):
     """A checkpoint is not what it should be; the message names it and all that is wrong."""
 
 
 class SafetensorReader:
-    """Tensors by name from ``*.safetensors``; a file is mapped when first needed."""
+    """Tensors by name from ``*.safetensors``; a file is mapped when first needed.
+
+    Attributes:
+        used: names of all tensors that have been asked for.
+    """
 
     def __init__(self, path: str | Path) -> None:
         """
@@ -24,6 +31,7 @@ class SafetensorReader:
                 there.
         """
         self.path = Path(path)
+        self.used: set[str] = set()
         self._open: dict[str, Any] = {}
         index = self.path / "model.safetensors.index.json"
         if index.is_file():
@@ -52,11 +60,115 @@ class SafetensorReader:
         """Every tensor of the checkpoint."""
         return set(self._files)
 
+    def file_of(self, name: str) -> str:
+        """The file that holds a tensor."""
+        return self._files[name]
+
+    def _file(self, name: str) -> Any:
+        if name not in self._files:
+            raise KeyError(f"no tensor {name!r} in {self.path}")
+        self.used.add(name)
+        return self._handle(self._files[name])
+
+    def get_slice(self, name: str) -> Any:
+        """A lazy tensor, of which an index reads a part.
+
+        Raises:
+            KeyError: no such tensor.
+        """
+        return self._file(name).get_slice(name)
+
     def get_tensor(self, name: str) -> torch.Tensor:
         """
         Raises:
             KeyError: no such tensor.
         """
-        if name not in self._files:
-            raise KeyError(f"{self.path} has no tensor {name!r}")
-        return self._handle(self._files[name]).get_tensor(name)
+        return self._file(name).get_tensor(name)
+
+    def get_halves(self, name: str) -> torch.Tensor:
+        """A tensor that holds gate and up, one above the other: whole, it is what it is."""
+        return self.get_tensor(name)
+
+
+class ShareReader(SafetensorReader):
+    """A view of a reader that gives, and reads, one tensor-parallel rank's part of every tensor."""
+
+    def __init__(
+        self, reader: SafetensorReader, dim: int, rank: int, size: int, length: int | None = None
+    ) -> None:
+        """
+        Args:
+            dim: along which tensors are divided into ``size`` parts.
+            length: of that dimension; rows that a tensor lacks are zero (a padded vocabulary).
+        """
+        self.path, self.used = reader.path, reader.used
+        self._open, self._files = reader._open, reader._files
+        self._dim, self._rank, self._size, self._length = dim, rank, size, length
+
+    def _part(self, name: str, begin: int, length: int, padded: int) -> torch.Tensor:
+        """This rank's part of ``length`` rows from ``begin``, which count as ``padded``."""
+        if padded % self._size:
+            raise ValueError(
+                f"{name} cannot be split into {self._size} along dimension {self._dim}"
+            )
+        share = padded // self._size
+        first, last = (min(n, length) for n in (self._rank * share, (self._rank + 1) * share))
+        lazy = self.get_slice(name)
+        part = lazy[(slice(None),) * self._dim + (slice(begin + first, begin + last),)]
+        if last - first < share:
+            rows = part.new_zeros(share - last + first, *part.shape[1:])
+            part = torch.cat([part, rows])
+        return part
+
+    def _length_of(self, name: str) -> int:
+        shape = self.get_slice(name).get_shape()
+        if len(shape) <= self._dim:
+            raise ValueError(f"{name} is {shape}: it has no dimension {self._dim}")
+        return shape[self._dim]
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        """
+        Raises:
+            KeyError: no such tensor.
+            ValueError: it cannot be divided.
+        """
+        length = self._length_of(name)
+        return self._part(name, 0, length, self._length or length)
+
+    def get_halves(self, name: str) -> torch.Tensor:
+        """This rank's part of gate, and below it that of up."""
+        half = self._length_of(name) // 2
+        return torch.cat([self._part(name, begin, half, half) for begin in (0, half)])
+
+
+def family_tensor(family: Family, name: str, reader: SafetensorReader, config: Any) -> torch.Tensor:
+    """The value of a global Megatron parameter: whole, or the share that ``reader`` gives.
+
+    Args:
+        name: such as ``decoder.layers.3.mlp.linear_fc1.weight``, local or TransformerEngine naming.
+        config: the parsed config.json (a dict).
+
+    Raises:
+        KeyError: unknown parameter, or the checkpoint lacks tensors (all of them are named).
+    """
+    rule = find_rule(family, name, config["num_hidden_layers"])
+    if rule.sources == (LM_HEAD,) and LM_HEAD not in reader:
+        # Tied embeddings: only a last pipeline stage away from the first has this copy.
+        return reader.get_tensor(EMBED_TOKENS)
+    missing = [source for source in rule.sources if source not in reader]
+    if missing:
+        raise KeyError(f"no tensor {', '.join(map(repr, missing))}")
+    if rule.merge == "halves":
+        return reader.get_halves(rule.sources[0])
+    parts = [reader.get_tensor(source) for source in rule.sources]
+    if rule.merge == "qkv":
+        q, k, v = parts
+        return merge_qkv(q, k, v, k.size(0) // head_dim(config))
+    if rule.merge == "swap":
+        return torch.cat(parts[0].chunk(2, 1)[::-1], 1)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def head_dim(config: Any) -> int:
+    """Channels of an attention head."""
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]

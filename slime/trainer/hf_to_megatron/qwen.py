@@ -1,4 +1,8 @@
-"""Qwen2, Qwen3 and Llama (dense): a Megatron parameter from Hugging Face tensors."""
+"""Qwen2, Qwen3, Llama, MiMo (dense) and Qwen3-MoE: a Megatron parameter from Hugging Face tensors.
+
+Each function gives the whole (not tensor-parallel, not padded) value of a global Megatron
+parameter, as :func:`slime.trainer.hf_to_megatron.common.family_tensor` says.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,20 @@ from typing import Any
 
 import torch
 
-from slime.trainer.hf_to_megatron.common import SafetensorReader
-from slime.trainer.param_names import DENSE_LAYER, find_rule
-from slime.trainer.tensor_layout import merge_qkv
+from slime.trainer.hf_to_megatron.common import SafetensorReader, family_tensor
+from slime.trainer.layer_rules import DENSE, MIMO, QWEN_MOE
 
 
 def qwen_hf_tensor(name: str, reader: SafetensorReader, config: Any) -> torch.Tensor:
-    """The whole (not tensor-parallel, not padded) value of a global Megatron parameter.
+    """Dense: q, k and v fused group by group, gate above up."""
+    return family_tensor(DENSE, name, reader, config)
 
-    Args:
-        name: such as ``decoder.layers.3.mlp.linear_fc1.weight``, local or TransformerEngine naming.
-        config: the parsed config.json (a dict), for the number of key-value groups.
 
-    Raises:
-        KeyError: unknown parameter, or the checkpoint lacks a tensor.
-    """
-    rule = find_rule(name, DENSE_LAYER)
-    if rule.sources == ("lm_head.weight",) and rule.sources[0] not in reader:
-        # Tied embeddings: only a last pipeline stage away from the first has this copy.
-        return reader.get_tensor("model.embed_tokens.weight")
-    parts = [reader.get_tensor(source) for source in rule.sources]
-    if rule.merge == "qkv":
-        q, k, v = parts
-        return merge_qkv(q, k, v, config["num_key_value_heads"])
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+def qwen_moe_hf_tensor(name: str, reader: SafetensorReader, config: Any) -> torch.Tensor:
+    """Experts beside, or in place of, the dense layers."""
+    return family_tensor(QWEN_MOE, name, reader, config)
+
+
+def mimo_hf_tensor(name: str, reader: SafetensorReader, config: Any) -> torch.Tensor:
+    """Dense, with multi-token-prediction layers."""
+    return family_tensor(MIMO, name, reader, config)

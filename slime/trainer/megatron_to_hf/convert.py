@@ -8,15 +8,26 @@ from typing import Any
 
 import torch
 
+from slime.trainer.megatron_to_hf.common import NamedTensors
+from slime.trainer.megatron_to_hf.deepseekv3 import convert_deepseekv3_to_hf
+from slime.trainer.megatron_to_hf.glm4 import convert_glm4_to_hf
+from slime.trainer.megatron_to_hf.glm4moe import convert_glm4moe_to_hf
+from slime.trainer.megatron_to_hf.mimo import convert_mimo_to_hf
 from slime.trainer.megatron_to_hf.qwen2 import convert_qwen2_to_hf
+from slime.trainer.megatron_to_hf.qwen3moe import convert_qwen3moe_to_hf
 from slime.trainer.param_names import EMBEDDING, OUTPUT_LAYER, canonical
 
-Converter = Callable[[Namespace, str, torch.Tensor], list[tuple[str, torch.Tensor]]]
+Converter = Callable[[Namespace, str, torch.Tensor], NamedTensors]
 
 CONVERTERS: dict[str, Converter] = {
+    "deepseek_v3": convert_deepseekv3_to_hf,
+    "glm4": convert_glm4_to_hf,
+    "glm4_moe": convert_glm4moe_to_hf,
     "llama": convert_qwen2_to_hf,
+    "mimo": convert_mimo_to_hf,
     "qwen2": convert_qwen2_to_hf,
     "qwen3": convert_qwen2_to_hf,
+    "qwen3_moe": convert_qwen3moe_to_hf,
 }
 
 
@@ -27,12 +38,12 @@ def convert_to_hf(
     param: torch.Tensor,
     quantization_config: dict[str, Any] | None = None,
     transform_ue8m0: bool = True,
-) -> list[tuple[str, torch.Tensor]]:
+) -> NamedTensors:
     """Hugging Face (name, tensor) pairs of one whole Megatron parameter, vocabulary padding
     removed.
 
     Args:
-        model_name: family: llama, qwen2, qwen3.
+        model_name: family, a key of ``CONVERTERS``.
         name: global Megatron name.
         quantization_config, transform_ue8m0: for quantised engines; only None is supported so far.
 

@@ -1,0 +1,15 @@
+"""GLM-4.5 (mixture of experts): Hugging Face tensors from a whole Megatron parameter."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import torch
+
+from slime.trainer.layer_rules import GLM4_MOE
+from slime.trainer.megatron_to_hf.common import NamedTensors, family_tensors
+
+
+def convert_glm4moe_to_hf(args: Namespace, name: str, param: torch.Tensor) -> NamedTensors:
+    """See :func:`slime.trainer.megatron_to_hf.common.family_tensors`."""
+    return family_tensors(GLM4_MOE, args, name, param)
