@@ -95,7 +95,7 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.utils.misc": _names("slime.hooks.loading", "load_function")
     | _names("slime.samples.meta_info", "decode_int32_meta_array")
     | _names("slime.cluster.periodic", "should_run_periodic_action")
-    | _names("slime.cluster.commands", "exec_command")
+    | _names("slime.launch.commands", "exec_command")
     | _names("slime.cluster.singleton", "SingletonMeta"),
     # trainer
     "slime.backends.megatron_utils.cp_utils": "slime.trainer.cp_utils",
@@ -140,7 +140,8 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     | _names("slime.cluster.roles", "create_rollout_manager", "create_training_models"),
     "slime.ray.rollout": _names("slime.cluster.server_group", "ServerGroup"),
     "slime.ray.rollout_validation": "slime.cluster.rollout_validation",
-    "slime.utils.external_utils.command_utils": "slime.cluster.commands",
+    # launch
+    "slime.utils.external_utils.command_utils": "slime.launch.commands",
     # tracking
     "slime.observability.logging_utils": _names("slime.tracking.log", "configure_logger")
     | _names("slime.tracking.backends", "finish_tracking", "init_tracking"),

@@ -24,7 +24,6 @@ _METHOD = re.compile(r"  - `(?:async )?(\w+)(\(.*)`")
 
 _MODEL = "conversion of this model family"
 _EXTERNAL = "engines that others started, and topologies of several groups"
-_COMMANDS = "starting runs from Python"
 # Published module or name -> what it waits for.
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(
@@ -72,8 +71,6 @@ NOT_YET: dict[str, str] = {
     "slime.rollout.sft_rollout": "supervised fine-tuning",
     "slime.rollout.sglang_streaming_rollout": "streamed responses",
     "slime.utils.data.process_rollout_data": "hooks that read a rank's data themselves",
-    "slime.utils.external_utils.command_utils": _COMMANDS,
-    "slime.utils.misc.exec_command": _COMMANDS,
     "slime.utils.misc.SingletonMeta": "state shared over a process",
     "slime.utils.memory_utils": "moving the trainer out of memory",
     "slime.utils.processing_utils.build_processor_kwargs": "multimodal rollouts",

@@ -1,0 +1,1 @@
+"""Start runs from Python scripts and tests."""

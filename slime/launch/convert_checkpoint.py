@@ -1,0 +1,66 @@
+"""Make a torch_dist checkpoint of a Hugging Face one; torchrun starts one process per rank.
+
+    torchrun --nproc-per-node 2 -m slime.launch.convert_checkpoint \\
+        --hf-checkpoint DIR --save DIR --actor-num-gpus-per-node 2 --tensor-model-parallel-size 2
+"""
+
+import os
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from slime.arguments import parse_args
+from slime.arguments.errors import ConfigError
+
+# A run's required options, which mean nothing here.
+_UNUSED = ["--num-rollout=1", "--rollout-batch-size=1", "--lr=0", "--debug-train-only"]
+_UNUSED += ["--advantage-estimator=reinforce_plus_plus"]
+
+
+def read_arguments(argv: Sequence[str], environment: dict[str, str]) -> Namespace:
+    """The options of a conversion.
+
+    Raises:
+        ConfigError: they are wrong.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "0").touch()  # to train on: must be there, is not read
+        rest = [f"--load-debug-rollout-data={folder}/{{rollout_id}}", "--no-save-optim"]
+        args = parse_args(argv=[*argv, *_UNUSED, *rest])
+    wanted, started = args.world_size, int(environment["WORLD_SIZE"])
+    assert wanted == started, f"{started} processes for {wanted} ranks"
+    return args
+
+
+def convert(args: Namespace, rank: int, address: str, port: int) -> None:
+    """Load the Hugging Face weights and save them as rollout 0's; collective."""
+    from slime.trainer.initialize import init
+
+    init(args, rank, args.world_size, address, port)
+    from slime.trainer.trainer import Trainer  # after init, which quiets Megatron's warnings
+
+    trainer = Trainer(args)
+    trainer.load()
+    trainer.save(0)
+    trainer.finish_save()
+
+
+def main() -> int:
+    """The exit code: 2 if the options are wrong."""
+    environment = dict(os.environ)
+    rank = int(environment["RANK"])
+    try:
+        args = read_arguments(sys.argv[1:], environment)
+    except ConfigError as error:
+        if rank == 0:
+            print(error, file=sys.stderr)
+        return 2
+    # torchrun itself listens at MASTER_PORT.
+    convert(args, rank, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]) + 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Write a Hugging Face checkpoint whose weights are FP8 blocks as one in bf16.
+
+    python -m slime.launch.fp8_cast_bf16 SOURCE TARGET
+
+A quantised weight W (float8_e4m3fn) has beside it `W_scale_inv`, one float32 for each block of
+128 x 128 values (the last ones may be smaller): the value is the FP8 number times its block's scale
+(DeepSeek-V3, arXiv:2412.19437, section 3.3).
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+BLOCK = 128
+_SCALE = "_scale_inv"
+_INDEX = "model.safetensors.index.json"
+
+
+def dequantize(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """[rows, columns] of FP8 times [blocks of rows, blocks of columns] of float32, as bf16.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    blocks = tuple(-(-size // BLOCK) for size in weight.shape)
+    if weight.dim() != 2 or tuple(scale.shape) != blocks:
+        shapes = f"{tuple(weight.shape)} and {tuple(scale.shape)}"
+        raise ValueError(f"weight and scales of shapes {shapes}: not blocks of {BLOCK} x {BLOCK}")
+    rows, columns = weight.shape
+    each = scale.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)[:, :columns]
+    return (weight.float() * each).to(torch.bfloat16)
+
+
+def cast_shard(shard: Path, target: Path, scale_of: Callable[[str], torch.Tensor | None]) -> int:
+    """Write one file of tensors in bf16, without its scales; the bytes of its tensors."""
+    tensors = {}
+    with safe_open(shard, framework="pt") as source:
+        for name in source.keys():  # noqa: SIM118 - it is no mapping
+            if name.endswith(_SCALE):
+                continue
+            tensor, scale = source.get_tensor(name), scale_of(name)
+            tensors[name] = tensor if scale is None else dequantize(tensor, scale)
+    save_file(tensors, target / shard.name, metadata={"format": "pt"})
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def cast(source: Path, target: Path) -> None:
+    """Write the whole checkpoint; `target` appears when it is complete.
+
+    Raises:
+        FileNotFoundError: `source` holds no safetensors.
+        ValueError: a weight and its scales do not fit.
+    """
+    shards = sorted(source.glob("*.safetensors"))
+    if not shards:
+        raise FileNotFoundError(f"{source}: no *.safetensors")
+    owner: dict[str, Path] = {}
+    for shard in shards:
+        with safe_open(shard, framework="pt") as file:
+            owner |= dict.fromkeys(file.keys(), shard)
+
+    def scale_of(name: str) -> torch.Tensor | None:
+        if (holder := owner.get(name + _SCALE)) is None:
+            return None
+        with safe_open(holder, framework="pt") as file:
+            return file.get_tensor(name + _SCALE)
+
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    size = sum(cast_shard(shard, partial, scale_of) for shard in shards)
+    names = {name: file.name for name, file in owner.items() if not name.endswith(_SCALE)}
+    _copy_the_rest(source, partial, names, size)
+    os.replace(partial, target)
+
+
+def _copy_the_rest(source: Path, target: Path, names: dict[str, str], size: int) -> None:
+    for file in source.iterdir():
+        if file.is_file() and file.suffix != ".safetensors":
+            shutil.copyfile(file, target / file.name)
+    config = json.loads((source / "config.json").read_text())
+    config.pop("quantization_config", None)
+    config["dtype"] = "bfloat16"
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    if (source / _INDEX).exists():
+        index = {"metadata": {"total_size": size}, "weight_map": names}
+        (target / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def main() -> int:
+    """The exit code: 1 with a sentence if it cannot be done."""
+    source, target = map(Path, sys.argv[1:])
+    try:
+        cast(source, target)
+    except (OSError, ValueError) as error:
+        print(f"fp8_cast_bf16: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
