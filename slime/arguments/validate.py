@@ -10,6 +10,7 @@ from slime.arguments.check_data import check_directories, check_eval_data, check
 from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
 from slime.arguments.check_model import check_checkpoint, check_layout, check_shape
+from slime.arguments.check_optimizer import check_optimizer
 from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
 from slime.arguments.check_tracking import check_tracking
 from slime.arguments.errors import Problem
@@ -43,6 +44,7 @@ def validate(
     problems += check_advantages(args)
     problems += check_kl(args)
     problems += check_modes(args, raw)
+    problems += check_optimizer(args)
     problems += check_roles(args)
     problems += check_tracking(args)
     problems += check_hook_paths(args)

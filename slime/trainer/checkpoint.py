@@ -25,6 +25,8 @@ from slime.trainer.checkpoint_content import (
     sharded_state,
 )
 from slime.trainer.hf_to_megatron.common import CheckpointError
+from slime.trainer.optimizer import allocate_offloaded
+from slime.trainer.stateless_adam import zero_moments
 from slime.trainer.torch_dist_writer import BackgroundWrite
 
 T = TypeVar("T")
@@ -89,12 +91,14 @@ def _start(
     args: Namespace, state: TrainState, root: str | Path, iteration: int, extra: dict[str, Any]
 ) -> BackgroundWrite:
     with_rng = not args.no_save_rng
-    content = sharded_state(state, loading=False, with_rng=with_rng)
+    with zero_moments(state.optimizer):
+        content = sharded_state(state, loading=False, with_rng=with_rng)
     content.update(
         iteration=iteration,
         has_rng=with_rng,
         layout=layout(args),
         distributed_optimizer=args.use_distributed_optimizer,
+        stateless_adam=args.use_stateless_adam,
         slime=extra,
     )
     _saving(root, iteration, lambda: _on_rank_0(files.start_partial, root, iteration))
@@ -207,12 +211,14 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
         _check_optimizer(args, folder, common)
     same_layout = common.get("layout") == layout(args)
     with_rng = same_layout and common.get("has_rng", False) and not args.no_load_rng
-    wanted = sharded_state(state, loading=True, with_rng=with_rng)
-    loaded = dist_checkpointing.load(wanted, folder)
+    allocate_offloaded(state.optimizer)
+    with zero_moments(state.optimizer):
+        wanted = sharded_state(state, loading=True, with_rng=with_rng)
+        loaded = dist_checkpointing.load(wanted, folder)
+        if state.optimizer is not None:
+            state.optimizer.load_state_dict(loaded["optimizer"])
     for key, chunk in keyed(state.model).items():
         chunk.module.load_state_dict(loaded[key], strict=False)
-    if state.optimizer is not None:
-        state.optimizer.load_state_dict(loaded["optimizer"])
     if state.scheduler is not None and "opt_param_scheduler" in common:
         state.scheduler.load_state_dict(common["opt_param_scheduler"])
     if with_rng and "rng_state" in loaded:
@@ -233,6 +239,11 @@ def _check_optimizer(args: Namespace, folder: str, common: dict[str, Any]) -> No
         "use_distributed_optimizer": common.get("distributed_optimizer"),
         "expert_model_parallel_size": common.get("layout", {}).get("expert_model_parallel_size"),
     }
+    if common.get("stateless_adam") and not args.use_stateless_adam:
+        raise CheckpointError(
+            f"{folder} was saved with use_stateless_adam and has no moments for this run's Adam; "
+            "use the same, or --no-load-optim to start one anew"
+        )
     for name, value in saved.items():
         if value is not None and value != present[name]:
             raise CheckpointError(

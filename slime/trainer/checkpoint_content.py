@@ -16,6 +16,17 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
+# What Megatron's HybridDeviceOptimizer adds to each parameter group.
+_OFFLOAD_SETTINGS = (
+    "cpu_optimizer_cls",
+    "gpu_optimizer_cls",
+    "offload_fraction",
+    "param_update_in_fp32",
+    "pin_cpu_grads",
+    "pin_cpu_params",
+    "overlap_cpu_optimizer_d2h_h2d",
+)
+
 
 @dataclass(frozen=True)
 class TrainState:
@@ -49,11 +60,21 @@ def sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str,
         content["optimizer"] = state.optimizer.sharded_state_dict(
             dict(content), is_loading=loading, metadata=metadata
         )
+        _drop_offload_settings(content["optimizer"])
     if state.scheduler is not None and not loading:
         content["opt_param_scheduler"] = state.scheduler.state_dict()
     if with_rng and state.optimizer is not None:
         content["rng_state"] = _sharded_rng_state()
     return content
+
+
+def _drop_offload_settings(content: Any) -> None:
+    """Where the optimizer's state lives, some of it as classes, is the loading run's business."""
+    for group in content.get("param_groups", ()) if isinstance(content, dict) else ():
+        for name in _OFFLOAD_SETTINGS:
+            group.pop(name, None)
+    for value in content.values() if isinstance(content, dict) else ():
+        _drop_offload_settings(value)
 
 
 def layout(args: Namespace) -> dict[str, int]:

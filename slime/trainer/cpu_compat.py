@@ -38,6 +38,7 @@ def install() -> None:
     _patch_uneven_collectives()
     _patch_latent_attention()
     _patch_distributed_optimizer()
+    _patch_offloaded_optimizer()
     _installed = True
 
 
@@ -236,3 +237,38 @@ def _patch_distributed_optimizer() -> None:
     Optimizer.state_dict = state_dict
     Optimizer.load_state_dict = load_state_dict
     Optimizer._set_main_param_and_optimizer_states = set_states
+
+
+def _patch_offloaded_optimizer() -> None:
+    """HybridDeviceOptimizer asks for TransformerEngine's version, and offloads what is on a GPU.
+
+    Here every parameter counts as there. The offloaded share gets copies and updates of its
+    own, as on a GPU; only the transfers are missing.
+    """
+    import megatron.core.optimizer.optimizer_config as optimizer_config
+    from megatron.core.optimizer.cpu_offloading.hybrid_optimizer import HybridDeviceOptimizer
+
+    optimizer_config.is_te_min_version = lambda *a, **k: False
+
+    def sub_optimizer_groups(self: Any, offload_fraction: float) -> tuple[Any, ...]:
+        params = [param for group in self.param_groups for param in group["params"]]
+        left = sum(param.numel() for param in params) * offload_fraction
+        host_groups, device_groups = [], []
+        to_host, to_device, to_fp32 = {}, {}, {}
+        for group in self.param_groups:
+            host, device = {**group, "params": []}, {**group, "params": []}
+            for param in group["params"]:
+                offloaded, inner = left > 0, param
+                if offloaded or (self.param_update_in_fp32 and param.dtype != torch.float32):
+                    inner = param.detach().clone().float()
+                if inner.dtype != param.dtype:
+                    to_fp32[param] = inner
+                if offloaded:
+                    left -= param.numel()
+                    to_host[param], to_device[inner] = inner, param
+                (host if offloaded else device)["params"].append(inner)
+            host_groups += [host] if host["params"] else []
+            device_groups += [device] if device["params"] else []
+        return host_groups, device_groups, to_host, to_device, to_fp32
+
+    HybridDeviceOptimizer._get_sub_optimizer_param_groups = sub_optimizer_groups

@@ -11,10 +11,12 @@ import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
+from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import Float16Module, MegatronModule
 
 from slime.trainer.model_config import train_dtype
+from slime.trainer.stateless_adam import make_stateless
 
 # The names that options give to the dtypes of gradients, main weights and Adam's moments.
 _DTYPES = {
@@ -64,6 +66,8 @@ def build_optimizer(
     values.update({name: _DTYPES[values[name]] for name in _DTYPE_OPTIONS if name in values})
     values["params_dtype"] = train_dtype(args)
     optimizer = get_megatron_optimizer(OptimizerConfig(**values), model)
+    if args.use_stateless_adam:
+        make_stateless(optimizer)
     if args.fp16:
         model[0].config.grad_scale_func = optimizer.scale_loss
     return optimizer, _scheduler(args, optimizer)
@@ -96,6 +100,32 @@ def _scheduler(args: Namespace, optimizer: MegatronOptimizer) -> OptimizerParamS
     )
 
 
+def allocate_offloaded(optimizer: MegatronOptimizer | None) -> None:
+    """Before loading: give an offloaded optimizer its state, by a step on noise.
+
+    Megatron does so while it loads, after the weights have come from the checkpoint, and spoils
+    them.
+    """
+    for part in optimizer.chained_optimizers if optimizer is not None else []:
+        if isinstance(part.optimizer, HybridDeviceOptimizer) and not part.optimizer.state:
+            part.optimizer.dummy_step()
+
+
+@torch.no_grad()
+def reset_states(optimizer: MegatronOptimizer) -> None:
+    """Adam starts anew: moments and step count are zero again, weights and schedule stay."""
+    for part in optimizer.chained_optimizers:
+        if part.optimizer is None:
+            continue
+        for group in part.optimizer.param_groups:  # where fused optimizers count
+            if "step" in group:
+                group["step"] = 0
+        for state in part.optimizer.state.values():
+            for name in ("exp_avg", "exp_avg_sq", "momentum_buffer", "step"):
+                if torch.is_tensor(state.get(name)):
+                    state[name].zero_()
+
+
 @torch.no_grad()
 def step(optimizer: Any) -> float:
     """Clip, check and apply the gradients. Returns the gradient norm before clipping (over all
@@ -119,7 +149,10 @@ def step(optimizer: Any) -> float:
         parameters = part.get_parameters()
         if part.config.clip_grad > 0 and parameters:
             clip_grad_by_total_norm_fp32(
-                parameters, max_norm=part.config.clip_grad, total_norm=norm
+                parameters,
+                max_norm=part.config.clip_grad,
+                total_norm=norm,
+                use_decoupled_grad=part.config.use_precision_aware_optimizer_no_fp8_or_ds_fp8,
             )
     optimizer.step_with_ready_grads()
     return float(norm)

@@ -26,7 +26,13 @@ from slime.trainer.forward_backward import compute_log_probs, forward_backward
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 from slime.trainer.hf_weights import load_hf_weights
 from slime.trainer.model_provider import build_model_chunks
-from slime.trainer.optimizer import NonFiniteError, build_optimizer, step, wrap_model
+from slime.trainer.optimizer import (
+    NonFiniteError,
+    build_optimizer,
+    reset_states,
+    step,
+    wrap_model,
+)
 from slime.trainer.rollout_tensors import RolloutBatch, prepare
 from slime.trainer.weight_snapshots import WeightSnapshots
 
@@ -130,6 +136,8 @@ class Trainer:
         """
         self._seconds = {}
         self.saver.poll()
+        if self.args.reset_optimizer_states:
+            reset_states(self.optimizer)
         with self._timed("prepare"):
             data = prepare(self.args, rollout_data)
         self._add_log_probs(data)

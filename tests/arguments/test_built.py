@@ -14,8 +14,8 @@ from slime.arguments.registry import all_flags
         ("--use-tis", []),
         ("--num-critic-only-steps 0", []),  # the default, given
         (
-            "--use-stateless-adam --enable-mtp-training",
-            ["--enable-mtp-training", "--use-stateless-adam"],
+            "--use-distributed-post --enable-mtp-training",
+            ["--enable-mtp-training", "--use-distributed-post"],
         ),
         ("--update-weight-mode delta", ["--update-weight-mode"]),
         ("--update-weight-mode full", []),

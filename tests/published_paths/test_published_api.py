@@ -57,7 +57,6 @@ NOT_YET: dict[str, str] = {
     ),
     "slime.backends.megatron_utils.loss.get_values": "the critic",
     "slime.backends.megatron_utils.server.arguments": "a Megatron server for teachers",
-    "slime.backends.megatron_utils.stateless_adam": "optimizers beside Megatron's own",
     "slime.backends.sglang_utils.external": _EXTERNAL,
     "slime.ray.rollout": _EXTERNAL,
     "slime.ray.rollout_validation": _EXTERNAL,

@@ -1,0 +1,57 @@
+"""Checks of the optimizer's options: what Megatron refuses by an assertion, or cannot do."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+
+from slime.arguments.errors import Problem, option
+
+_DTYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
+
+
+def check_optimizer(args: Namespace) -> Iterator[Problem]:
+    """Lower precision, state in host memory and stateless Adam need what they need."""
+    aware = args.use_precision_aware_optimizer
+    if aware and not args.use_distributed_optimizer:
+        yield Problem(
+            "--use-precision-aware-optimizer",
+            True,
+            "works with the distributed optimizer only",
+            "add --use-distributed-optimizer",
+        )
+    for dest in _DTYPES:
+        if getattr(args, dest) != "fp32" and not aware:
+            message = "needs the precision-aware optimizer"
+            remedy = "add --use-precision-aware-optimizer"
+            yield Problem(option(dest), getattr(args, dest), message, remedy)
+        elif getattr(args, dest) != "fp32" and args.device == "cpu":
+            message = "needs TransformerEngine's Adam, which runs on GPUs only"
+            yield Problem(option(dest), getattr(args, dest), message, "leave it out on a CPU")
+    if args.optimizer_cpu_offload:
+        yield from _check_offload(args)
+    elif aware and args.device == "cpu":
+        message = "needs TransformerEngine's Adam, which runs on GPUs only"
+        remedy = "add --optimizer-cpu-offload, which brings its own, or leave it out"
+        yield Problem("--use-precision-aware-optimizer", True, message, remedy)
+    if args.use_stateless_adam and args.optimizer != "adam":
+        message = "takes Adam's place"
+        yield Problem("--use-stateless-adam", True, message, "leave --optimizer out")
+
+
+def _check_offload(args: Namespace) -> Iterator[Problem]:
+    needed = {
+        "--use-distributed-optimizer": args.use_distributed_optimizer,
+        "--use-precision-aware-optimizer": args.use_precision_aware_optimizer,
+        "--bf16": args.bf16 or args.fp16,
+    }
+    missing = [name for name, given in needed.items() if not given]
+    if missing:
+        message = "Megatron offloads fp32 copies of half-precision weights, divided over ranks"
+        yield Problem("--optimizer-cpu-offload", True, message, f"add {' '.join(missing)}")
+    if args.use_stateless_adam:
+        message = "stateless Adam has no state to keep in host memory"
+        yield Problem("--optimizer-cpu-offload", True, message, "leave one of the two out")
+    if not 0 < args.optimizer_offload_fraction <= 1:
+        message = "is no share of the parameters"
+        remedy = "above 0, at most 1"
+        value = args.optimizer_offload_fraction
+        yield Problem("--optimizer-offload-fraction", value, message, remedy)

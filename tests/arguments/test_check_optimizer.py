@@ -1,0 +1,50 @@
+"""What the optimizer's options need is asked for before anything starts."""
+
+import pytest
+
+from slime.arguments.errors import ConfigError
+from slime.arguments.parse import parse_args
+
+OFFLOAD = "--optimizer-cpu-offload --use-distributed-optimizer --use-precision-aware-optimizer"
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (f"{OFFLOAD} --bf16", {}),
+        ("--use-stateless-adam --reset-optimizer-states", {}),
+        (OFFLOAD, {"--optimizer-cpu-offload": "add --bf16"}),
+        (
+            "--optimizer-cpu-offload --bf16",
+            {
+                "--optimizer-cpu-offload": (
+                    "add --use-distributed-optimizer --use-precision-aware-optimizer"
+                )
+            },
+        ),
+        (
+            f"{OFFLOAD} --bf16 --optimizer-offload-fraction 1.5",
+            {"--optimizer-offload-fraction": "at most 1"},
+        ),
+        (f"{OFFLOAD} --bf16 --use-stateless-adam", {"--optimizer-cpu-offload": "leave one"}),
+        ("--exp-avg-dtype bf16", {"--exp-avg-dtype": "add --use-precision-aware-optimizer"}),
+        (f"{OFFLOAD} --bf16 --exp-avg-dtype bf16", {"--exp-avg-dtype": "leave it out on a CPU"}),
+        (
+            "--use-precision-aware-optimizer --use-distributed-optimizer",
+            {"--use-precision-aware-optimizer": "add --optimizer-cpu-offload"},
+        ),
+        (
+            "--use-stateless-adam --optimizer sgd",
+            {"--use-stateless-adam": "leave --optimizer out"},
+        ),
+    ],
+)
+def test_refused_with_a_remedy(words: str, refused: dict[str, str], argv: list[str]) -> None:
+    try:
+        parse_args(argv=[*argv, *words.split()])
+        problems = []
+    except ConfigError as error:
+        problems = error.problems
+    found = {problem.option: problem.remedy for problem in problems}
+    assert found.keys() == refused.keys()
+    assert all(text in found[name] for name, text in refused.items())
