@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 
+from slime.arguments.check_family import check_family
 from slime.arguments.errors import Problem, option
 from slime.arguments.registry import all_flags
 
@@ -56,8 +57,6 @@ NOT_BUILT_VALUES = {
     "update_weight_mode": ("delta",),
     "update_weight_transport": ("disk",),
 }
-# model_type of config.json: what the trainer converts from and to.
-CONVERTED = ("deepseek_v3", "glm4", "glm4_moe", "llama", "mimo", "qwen2", "qwen3", "qwen3_moe")
 _MESSAGE = "is not built yet: this version would do nothing about it"
 
 
@@ -83,13 +82,4 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         message = "needs engines on several nodes, which is not built yet"
         remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
         yield Problem("--rollout-num-gpus", args.rollout_num_gpus, message, remedy)
-    yield from _check_converted(args)
-
-
-def _check_converted(args: Namespace) -> Iterator[Problem]:
-    model_type = (args.hf_architecture or {}).get("model_type")
-    if args.debug_rollout_only or args.custom_model_provider_path or model_type is None:
-        return
-    if model_type not in CONVERTED:
-        message = f"is a {model_type} model, which the trainer cannot convert yet"
-        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {CONVERTED}")
+    yield from check_family(args)

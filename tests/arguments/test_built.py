@@ -41,14 +41,5 @@ def test_engines_share_one_node(argv: list[str]) -> None:
     assert [problem.option for problem in check_built(args)] == ["--rollout-num-gpus"]
 
 
-def test_a_model_without_converter_is_named(argv: list[str]) -> None:
-    args = parse_args(argv=argv)
-    args.hf_architecture = {"model_type": "mamba"}
-    (problem,) = check_built(args)
-    assert "mamba" in str(problem.message)
-    args.debug_rollout_only = True  # engines may still serve it
-    assert list(check_built(args)) == []
-
-
 def test_the_list_names_options_that_exist() -> None:
     assert set(NOT_BUILT) <= {flag.dest for flag in all_flags()}

@@ -105,6 +105,36 @@ MOONLIGHT = {
     "v_head_dim": 128,
     "vocab_size": 163840,
 }
+GLM_4_9B = {
+    "model_type": "glm4",
+    "attention_bias": True,
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 40,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+}
+GLM_4_5_AIR = {
+    "model_type": "glm4_moe",
+    "attention_bias": True,
+    "first_k_dense_replace": 1,
+    "head_dim": 128,
+    "moe_intermediate_size": 1408,
+    "n_group": 1,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 46,
+    "partial_rotary_factor": 0.5,
+    "routed_scaling_factor": 1.0,
+    "topk_group": 1,
+    "use_qk_norm": False,
+}
+DEEPSEEK_ROPE = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -176,10 +206,55 @@ MOONLIGHT = {
                 "qk_head_dim": 128,
                 "qk_pos_emb_head_dim": 64,
                 "v_head_dim": 128,
+                "rope_type": "rope",
+                "qk_layernorm": True,
+            },
+        ),
+        (
+            {**MOONLIGHT, "q_lora_rank": 1536, "rope_scaling": DEEPSEEK_ROPE},
+            {
+                "q_lora_rank": 1536,
+                "rope_type": "yarn",
+                "rotary_scaling_factor": 40,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+            },
+        ),
+        (
+            GLM_4_9B,
+            {
+                "add_qkv_bias": True,
+                "rotary_percent": 0.5,
+                "rotary_interleaved": True,
+                "post_self_attn_layernorm": True,
+                "post_mlp_layernorm": True,
+                "qk_layernorm": False,
+            },
+        ),
+        (
+            GLM_4_5_AIR,
+            {
+                "rotary_percent": 0.5,
+                "rotary_interleaved": None,
+                "post_mlp_layernorm": None,
+                "moe_layer_freq": [0] + [1] * 45,
+                "moe_shared_expert_intermediate_size": 1408,
+                "moe_router_score_function": "sigmoid",
+                "moe_router_enable_expert_bias": True,
+                "moe_router_pre_softmax": False,
             },
         ),
     ],
-    ids=["qwen3", "qwen2.5", "llama3.2", "qwen3-moe", "moonlight"],
+    ids=[
+        "qwen3",
+        "qwen2.5",
+        "llama3.2",
+        "qwen3-moe",
+        "moonlight",
+        "deepseek-v3",
+        "glm-4",
+        "glm-4.5",
+    ],
 )
 def test_known_models(config: dict[str, Any], expected: dict[str, Any]) -> None:
     shape = megatron_shape(config)
@@ -195,6 +270,11 @@ def test_the_newer_form_of_the_rope_settings() -> None:
     config = {**QWEN3_0_6B, "rope_parameters": {"rope_theta": 5e6, "rope_type": "default"}}
     del config["rope_theta"]
     assert megatron_shape(config)["rotary_base"] == 5e6
+
+
+def test_routing_weights_are_not_normalised_where_the_config_does_not_say_so() -> None:
+    config = {name: value for name, value in QWEN3_30B_A3B.items() if name != "norm_topk_prob"}
+    assert megatron_shape(config)["moe_router_pre_softmax"] is True
 
 
 def test_every_second_layer_has_experts() -> None:

@@ -7,6 +7,11 @@ import torch
 from hf_models import KINDS
 from safetensors.torch import load_file
 
+from slime.trainer.hf_to_megatron.common import SafetensorReader, ShareReader
+from slime.trainer.megatron_to_hf.convert import convert_to_hf
+from slime.trainer.param_names import canonical, is_gated, with_offsets
+from slime.trainer.tensor_layout import shard
+
 pytestmark = pytest.mark.usefixtures("single_rank")
 
 
@@ -54,3 +59,87 @@ def test_logits_and_export_equal_hugging_face(kind, hf_model, args_for, rollout_
     original = load_file(folder / "model.safetensors")
     assert exported.keys() == original.keys()
     assert all(torch.equal(exported[name], value) for name, value in original.items())
+
+
+# What TransformerEngine's layers call a parameter, what Megatron's own do, in which model.
+TRANSFORMER_ENGINE = [
+    ("qwen2", "self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"),
+    ("qwen2", "mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"),
+    (
+        "qwen3_moe",
+        "mlp.experts.linear_fc1.weight3",
+        "mlp.experts.local_experts.3.linear_fc1.weight",
+    ),
+    (
+        "glm4_moe",
+        "mlp.experts.linear_fc2.weight2",
+        "mlp.experts.local_experts.2.linear_fc2.weight",
+    ),
+    (
+        "deepseek_v3",
+        "self_attention.linear_q_up_proj.layer_norm_weight",
+        "self_attention.q_layernorm.weight",
+    ),
+    (
+        "moonlight",
+        "self_attention.linear_kv_up_proj.layer_norm_weight",
+        "self_attention.kv_layernorm.weight",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "engine", "local"), TRANSFORMER_ENGINE)
+def test_both_layer_implementations_name_the_same_tensors(kind, engine, local, hf_model, args_for):
+    from slime.trainer.hf_weights import FAMILIES, family_of
+
+    args = args_for(hf_model(kind, False))
+    reader, family = SafetensorReader(args.hf_checkpoint), family_of(args)
+    names = [f"module.module.decoder.layers.1.{engine}", f"decoder.layers.1.{local}"]
+    assert canonical(names[0]) == names[1]
+    values = [FAMILIES[family](name, reader, args.hf_architecture) for name in names]
+    assert torch.equal(*values)
+    back = [dict(convert_to_hf(args, family, name, values[0])) for name in names]
+    assert back[0].keys() == back[1].keys() <= reader.names()
+
+
+def test_a_rank_counts_its_layers_and_experts_from_zero():
+    local = "module.decoder.layers.1.mlp.experts.linear_fc1.weight0"
+    name = with_offsets(local, layer_offset=4, expert_offset=8)
+    assert name == "decoder.layers.5.mlp.experts.local_experts.8.linear_fc1.weight"
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3_moe", "glm4", "glm4_moe", "deepseek_v3"])
+def test_a_share_read_is_the_share_of_the_whole(kind, hf_model, args_for):
+    from slime.trainer.hf_weights import (
+        FAMILIES,
+        family_of,
+        named_global_parameters,
+        partition_dim,
+    )
+    from slime.trainer.trainer import Trainer
+
+    args = args_for(hf_model(kind, False), vocab_size=102)
+    config, hf_tensor = args.hf_architecture, FAMILIES[family_of(args)]
+    reader, merged = SafetensorReader(args.hf_checkpoint), 0
+    for name, param in named_global_parameters(Trainer(args).model):
+        dim = partition_dim(name, param)
+        if dim is None or "word_embeddings" in name or "output_layer" in name:
+            continue
+        whole = hf_tensor(name, reader, config)
+        for rank in range(2):
+            share = hf_tensor(name, ShareReader(reader, dim, rank, 2), config)
+            assert torch.equal(share, shard(whole, dim, rank, 2, is_gated(name))), name
+        merged += is_gated(name) + ("linear_qkv" in name)
+    assert merged
+
+
+def test_rows_that_pad_the_vocabulary_are_zero(hf_model):
+    reader = SafetensorReader(hf_model("qwen3"))
+    whole = reader.get_tensor("model.embed_tokens.weight")
+    shares = [
+        ShareReader(reader, 0, rank, 4, length=104).get_tensor("model.embed_tokens.weight")
+        for rank in range(4)
+    ]
+    assert [len(share) for share in shares] == [26] * 4
+    padded = torch.cat(shares)
+    assert torch.equal(padded[: len(whole)], whole) and not padded[len(whole) :].any()

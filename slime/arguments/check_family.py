@@ -1,0 +1,71 @@
+"""Whether the trainer can convert, and compute, the model of --hf-checkpoint."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from slime.arguments.errors import Problem
+from slime.arguments.model_config import rope_kind
+
+# model_type of config.json: what the trainer converts from and to.
+CONVERTED = ("deepseek_v3", "glm4", "glm4_moe", "llama", "mimo", "qwen2", "qwen3", "qwen3_moe")
+# Megatron has these numbers of Llama 3 built in.
+_LLAMA3_ROPE = {
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def check_family(args: Namespace) -> Iterator[Problem]:
+    """Models that would train as something they are not; nothing where no model is trained."""
+    config = args.hf_architecture or {}
+    model_type = config.get("model_type")
+    if args.debug_rollout_only or args.custom_model_provider_path or model_type is None:
+        return
+    if model_type not in CONVERTED:
+        message = f"is a {model_type} model, which the trainer cannot convert yet"
+        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {CONVERTED}")
+        return
+    for message in unsupported(config):
+        yield Problem("--hf-checkpoint", args.hf_checkpoint, f"its config.json says {message}")
+
+
+def unsupported(config: dict[str, Any]) -> Iterator[str]:
+    """What the trainer would compute differently from what config.json says."""
+    if "quantization_config" in config:
+        yield (
+            "that its weights are quantised; make them bfloat16 first, "
+            "for fp8 with //tools:fp8_cast_bf16"
+        )
+    if config.get("hidden_act", "silu") != "silu":
+        yield f"hidden_act {config['hidden_act']}; only silu is supported"
+    if config.get("mlp_bias"):
+        yield "mlp_bias; biases of the feed-forward layer are not supported"
+    if config.get("use_sliding_window"):
+        yield "use_sliding_window; only full attention is supported"
+    yield from _unsupported_rope(config)
+    yield from _unsupported_router(config)
+
+
+def _unsupported_rope(config: dict[str, Any]) -> Iterator[str]:
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind, latent = rope_kind(config), bool(config.get("kv_lora_rank"))
+    if kind not in ("default", "yarn" if latent else "llama3"):
+        yield f"rope scaling {kind}, which is not supported for this model"
+    elif kind == "llama3":
+        for name, value in _LLAMA3_ROPE.items():
+            if rope.get(name, value) != value:
+                yield f"{name} {rope[name]}; only {value} is supported"
+
+
+def _unsupported_router(config: dict[str, Any]) -> Iterator[str]:
+    groups, chosen = config.get("n_group") or 1, config.get("topk_group") or 1
+    experts = config.get("num_experts_per_tok") or 0
+    if groups > 1 and experts // chosen != 2:
+        yield (
+            f"{experts} experts of {chosen} groups; groups are ranked by their two best experts "
+            "only if there are two of each"
+        )
+    if config.get("n_routed_experts") and config.get("norm_topk_prob") is False:
+        yield "norm_topk_prob false with a sigmoid router; its weights are always normalised"
