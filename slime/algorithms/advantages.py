@@ -156,3 +156,43 @@ def get_advantages_and_returns_batch(
         [advantages[i, : response_lengths[i]] for i in rows],
         [returns[i, : response_lengths[i]] for i in rows],
     )
+
+
+def get_ppo_advantages_and_returns(
+    rewards: torch.Tensor,
+    kl: list[torch.Tensor],
+    values: list[torch.Tensor],
+    loss_masks: list[torch.Tensor],
+    kl_coef: float,
+    gamma: float,
+    lambd: float,
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """PPO (arXiv:1707.06347): GAE over the actions, each costing kl_coef * kl_t, the last one
+    rewarded.
+
+    A masked position is no action: it has no reward, costs no discount, its value bootstraps
+    nothing, and its advantage and return are 0.
+
+    Args:
+        rewards: [samples]; kl, values, loss_masks: one [response_length] tensor per sample.
+
+    Returns:
+        (advantages, returns), one float32 [response_length] tensor per sample.
+    """
+    actions = [(mask != 0).nonzero().squeeze(1) for mask in loss_masks]
+    step_rewards = []
+    for reward, cost, at in zip(rewards.tolist(), kl, actions, strict=True):
+        step = -kl_coef * cost[at].float() if kl_coef else torch.zeros_like(at, dtype=torch.float32)
+        step[-1:] += reward
+        step_rewards.append(step)
+    counts = [len(at) for at in actions]
+    held = [value.float()[at] for value, at in zip(values, actions, strict=True)]
+    both = get_advantages_and_returns_batch(counts, counts, held, step_rewards, gamma, lambd)
+
+    def spread(parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [
+            mask.new_zeros(len(mask), dtype=torch.float32).index_copy(0, at, part)
+            for mask, at, part in zip(loss_masks, actions, parts, strict=True)
+        ]
+
+    return spread(both[0]), spread(both[1])

@@ -72,22 +72,3 @@ def compute_value_loss(
     held = old_values + (values - old_values).clamp(-value_clip, value_clip)
     plain, clipped = (values - returns).square(), (held - returns).square()
     return torch.maximum(plain, clipped) / 2, (clipped > plain).float()
-
-
-def truncated_importance_weights(
-    train_log_probs: torch.Tensor,
-    rollout_log_probs: torch.Tensor,
-    clip_low: float,
-    clip_high: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Truncated importance sampling between the engine that sampled and the trainer, per token.
-
-    w = clip(p_train / p_rollout, clip_low, clip_high), detached (Yao et al., "Your Efficient RL
-    Framework Secretly Brings You Off-Policy RL Training", 2025).
-
-    Returns:
-        (weights [n], clipped [n]: 1.0 where the ratio was outside the bounds).
-    """
-    ratio = torch.exp(train_log_probs - rollout_log_probs).detach()
-    weights = ratio.clamp(clip_low, clip_high)
-    return weights, (weights != ratio).float()

@@ -12,6 +12,7 @@ from slime.algorithms.advantages import (
     chunked_gae,
     get_advantages_and_returns_batch,
     get_grpo_returns,
+    get_ppo_advantages_and_returns,
     get_reinforce_plus_plus_baseline_advantages,
     get_reinforce_plus_plus_returns,
     vanilla_gae,
@@ -119,3 +120,48 @@ def test_reinforce_baseline_subtracts_the_kl_cost():
         torch.tensor([0.5]), [torch.tensor([1.0, NAN])], [torch.tensor([1.0, 0.0])], 0.1
     )
     assert got[0].tolist() == pytest.approx([0.4, 0.0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    mask=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=30),
+    gamma=st.sampled_from([0.5, 1.0]),
+    lambd=st.sampled_from([0.0, 0.9, 1.0]),
+    kl_coef=st.sampled_from([0.0, 0.1]),
+    seed=st.integers(0, 99),
+)
+def test_ppo_over_a_masked_response_is_gae_over_its_actions_alone(
+    mask, gamma, lambd, kl_coef, seed
+):
+    generator = torch.Generator().manual_seed(seed)
+    kl, values = torch.randn(2, len(mask), generator=generator)
+    where = torch.tensor(mask)
+    actions = where.nonzero().squeeze(1)
+    advantages, returns = [0.0] * len(mask), [0.0] * len(mask)
+    carry = bootstrap = 0.0
+    for t in reversed(actions.tolist()):
+        reward = (2.0 if t == actions[-1] else 0.0) - kl_coef * kl[t].item()
+        value = values[t].item()
+        carry = reward + gamma * bootstrap - value + gamma * lambd * carry
+        bootstrap, advantages[t], returns[t] = value, carry, carry + value
+    kl[where == 0] = values[where == 0] = NAN
+    got = get_ppo_advantages_and_returns(
+        torch.tensor([2.0]), [kl], [values], [where], kl_coef, gamma, lambd
+    )
+    assert got[0][0].tolist() == pytest.approx(advantages, abs=1e-5)
+    assert got[1][0].tolist() == pytest.approx(returns, abs=1e-5)
+
+
+def test_ppo_of_a_batch_is_ppo_of_each():
+    masks = [torch.ones(3), torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0]), torch.zeros(2)]
+    values = [torch.randn(len(mask)) for mask in masks]
+    kl = [torch.randn(len(mask)) for mask in masks]
+    rewards = torch.tensor([1.0, -1.0, 5.0])
+    whole = get_ppo_advantages_and_returns(rewards, kl, values, masks, 0.1, 0.9, 0.8)
+    for i in range(3):
+        part = slice(i, i + 1)
+        alone = get_ppo_advantages_and_returns(
+            rewards[part], kl[part], values[part], masks[part], 0.1, 0.9, 0.8
+        )
+        for got, want in zip(whole, alone, strict=True):
+            torch.testing.assert_close(got[i], want[0], rtol=0, atol=1e-6)
