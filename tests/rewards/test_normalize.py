@@ -48,6 +48,13 @@ def test_a_fanned_out_rollout_counts_once() -> None:
     assert scaled == pytest.approx([0.7071] * 3 + [-0.7071], abs=1e-4)
 
 
+def test_rloo_leaves_the_own_rollout_out() -> None:
+    samples = make_samples([1, 3, 4, 9, 5, 1], [0, 0, 0, 0, 1, 1], [1, 1, 2, 3, 4, 5])
+    # Rollout 1 fanned out into rewards 1 and 3, value 2; the others are worth 4 and 9.
+    rewards = post_process_rewards(make_args(advantage_estimator="rloo"), samples)[1]
+    assert rewards == pytest.approx([1 - 6.5, 3 - 6.5, 4 - 5.5, 9 - 3, 5 - 1, 1 - 5])
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -56,6 +63,7 @@ def test_a_fanned_out_rollout_counts_once() -> None:
         ({"advantage_estimator": "reinforce_plus_plus"}, [1, 3]),
         ({"advantage_estimator": "reinforce_plus_plus_baseline", "std": True}, [-1, 1]),
         ({"advantage_estimator": "gspo"}, [-1, 1]),
+        ({"advantage_estimator": "rloo", "std": True}, [-2, 2]),
     ],
 )
 def test_which_estimators_normalise(changes: dict, expected: list[float]) -> None:
