@@ -113,7 +113,7 @@ PUBLISHED: dict[str, str | Mapping[str, str]] = {
     "slime.backends.megatron_utils.loss": _names(
         "slime.trainer.advantages", "compute_advantages_and_returns"
     )
-    | _names("slime.trainer.loss", "get_values"),
+    | _names("slime.trainer.value_loss", "get_values"),
     "slime.backends.megatron_utils.megatron_to_hf": _names(
         f"{_TO_HF}.convert", "convert_to_hf", "remove_padding"
     ),

@@ -2,7 +2,15 @@
 
 from slime.arguments.flag import Flag, FlagGroup, negative, switch
 
-ESTIMATORS = ("grpo", "gspo", "cispo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo")
+ESTIMATORS = (
+    "grpo",
+    "gspo",
+    "cispo",
+    "rloo",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "ppo",
+)
 
 GROUP = FlagGroup(
     "algorithm",

@@ -9,7 +9,7 @@ from slime.arguments.errors import Problem, did_you_mean
 from slime.arguments.raw import RawArguments
 from slime.arguments.reward import BOXED_PREFIX, DICT_REWARD_KEYS, GRADERS
 
-_GROUP_BASELINE = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+_GROUP_BASELINE = ("grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline")
 _DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
 
 

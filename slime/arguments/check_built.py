@@ -27,15 +27,9 @@ NOT_BUILT = (
     "custom_update_weight_post_write_path",
     "check_weight_update_equal",
     # algorithms
-    "num_critic_only_steps",
-    "use_opd",
-    "use_rollout_entropy",
-    "get_mismatch_metrics",
     "use_routing_replay",
     "use_rollout_routing_replay",
     # trainer
-    "keep_old_actor",
-    "recompute_loss_function",
     "allgather_cp",
     "enable_mtp_training",
     "megatron_deepgemm_forward_layers",
@@ -52,7 +46,6 @@ NOT_BUILT = (
 )
 # Values of options whose other values work.
 NOT_BUILT_VALUES = {
-    "advantage_estimator": ("ppo",),
     "rollout_data_transport": ("nixl",),
     "update_weight_mode": ("delta",),
     "update_weight_transport": ("disk",),

@@ -65,6 +65,8 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
     (1, 100_000): (
         "actor_num_nodes",
         "actor_num_gpus_per_node",
+        "critic_num_nodes",
+        "critic_num_gpus_per_node",
         "rollout_num_gpus",
         "rollout_num_gpus_per_engine",
         "num_gpus_per_node",

@@ -13,6 +13,14 @@ GROUP = FlagGroup(
             8,
             "Train ranks per node (1 when the device is the CPU).",
         ),
+        Flag("--critic-num-nodes", int, None, "Nodes that train the critic (default: as actor)."),
+        Flag(
+            "--critic-num-gpus-per-node",
+            int,
+            None,
+            "Train ranks of the critic per node, on GPUs of its own (default: it shares those of "
+            "the actor).",
+        ),
         Flag(
             "--rollout-num-gpus",
             int,

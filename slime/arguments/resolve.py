@@ -186,7 +186,12 @@ def _resolve_lengths(args: Namespace) -> None:
 def _resolve_algorithm(args: Namespace) -> None:
     if args.eps_clip_high is None:
         args.eps_clip_high = args.eps_clip
-    args.use_critic = args.advantage_estimator == "ppo"
+    args.use_critic = args.advantage_estimator == "ppo" and not args.debug_rollout_only
+    args.critic_own_slots = 0  # it shares the actor's
+    if args.use_critic and (args.critic_num_nodes or args.critic_num_gpus_per_node):
+        nodes = args.critic_num_nodes or args.actor_num_nodes
+        per_node = args.critic_num_gpus_per_node or args.actor_num_gpus_per_node
+        args.critic_own_slots = nodes * per_node
     args.use_reference = args.kl_coef != 0 or args.use_kl_loss
     for end in ("start_weight_decay", "end_weight_decay"):
         if getattr(args, end) is None:

@@ -15,7 +15,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -58,21 +58,49 @@ def parse_megatron_role_args(
 
 
 def args_of_role(args: Namespace, role: str) -> Namespace:
-    """The arguments of a role of this run: as given, with what the file overrides for it."""
+    """The arguments of a role of this run: as given, with what the file overrides for it.
+
+    A critic trains on the value loss, on `--critic-num-nodes` x `--critic-num-gpus-per-node` ranks
+    (the actor's number by default), and keeps its checkpoints in a folder `critic` of the actor's
+    unless the file gives it `save` and `load` of its own.
+    """
+    own = _before_overrides(args, role)
     if args.megatron_config_path is None:
-        return args
-    return parse_megatron_role_args(args, args.megatron_config_path, role)
+        return own
+    return parse_megatron_role_args(own, args.megatron_config_path, role)
+
+
+def _before_overrides(actor: Namespace, role: str) -> Namespace:
+    """The arguments a role's overrides are laid over: the actor's, but for a critic's nature."""
+    if role != "critic":
+        return actor
+    args = Namespace(**vars(actor))
+    args.actor_load = args.load
+    args.loss_type, args.recompute_loss_function = "value_loss", False
+    for name in ("num_nodes", "num_gpus_per_node"):
+        own = getattr(args, f"critic_{name}")
+        setattr(args, f"actor_{name}", own or getattr(args, f"actor_{name}"))
+    for name in ("save", "load"):
+        folder = getattr(args, name)
+        setattr(args, name, folder and str(PurePath(folder, "critic")))
+    resolve_layout(args)
+    return args
 
 
 def check_roles(args: Namespace) -> list[Problem]:
     """Every mistake in the file of `--megatron-config-path`, and roles that fit no rank layout."""
-    if args.megatron_config_path is None:
-        return []
-    overrides, problems = _read_overrides(args.megatron_config_path)
     base = list(_check_role(args))
+    if args.megatron_config_path is None:
+        own = _check_role(_before_overrides(args, "critic")) if args.critic_own_slots else ()
+        return [
+            Problem(f"critic: {p.option}", p.value, p.message, p.remedy)
+            for p in own
+            if p not in base
+        ]
+    overrides, problems = _read_overrides(args.megatron_config_path)
     for role, entries in overrides.items():
         mistakes: list[Problem] = []
-        role_args = _overlaid(args, entries, mistakes)
+        role_args = _overlaid(_before_overrides(args, role), entries, mistakes)
         found = mistakes or [problem for problem in _check_role(role_args) if problem not in base]
         problems += [
             Problem(f"{OPTION} {role}: {p.option}", p.value, p.message, p.remedy) for p in found

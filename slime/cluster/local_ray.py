@@ -64,4 +64,5 @@ def _namespace() -> str:
 
 def _slots(args: Namespace) -> int:
     """CPU slots that the placement groups ask for: on a CPU, one per train rank and engine."""
-    return args.world_size + args.rollout_num_engines * args.rollout_num_gpus_per_engine
+    trained = args.world_size + args.critic_own_slots
+    return trained + args.rollout_num_engines * args.rollout_num_gpus_per_engine

@@ -8,6 +8,7 @@ from typing import Any
 from slime.cluster.children import Child, gather
 from slime.cluster.periodic import should_run_periodic_action
 from slime.cluster.train_actor import TrainGroup
+from slime.cluster.train_roles import train_roles
 from slime.tracking.report import RunReport
 
 
@@ -26,6 +27,7 @@ class Loop:
     start_rollout_id: int
     num_rollout: int
     num_rollout_per_epoch: int | None
+    critic: TrainGroup | None = None
     saved: int | None = field(default=None)
 
     def run(self) -> None:
@@ -44,7 +46,7 @@ class Loop:
         metrics = dict(result.metrics)
         if self.train:
             with self.report.phase("train"):
-                metrics |= gather(self.train.call("train", rollout_id, result.batches))[0]
+                metrics |= train_roles(self.args, self.train, self.critic, rollout_id, result)
             if self._due(rollout_id, self.args.save_interval) and self.args.save:
                 self._save(rollout_id)
             if (rollout_id + 1 - self.start_rollout_id) % self.args.update_weights_interval == 0:
@@ -74,6 +76,9 @@ class Loop:
         with self.report.phase("save"):
             # The cursor first: the checkpoint's `latest` file, written last, makes both valid.
             gather([self.manager.call("save", rollout_id)])
+            if self.critic:
+                gather(self.critic.call("save", rollout_id))
+                gather(self.critic.call("finish_save"))
             gather(self.train.call("save", rollout_id))
         if not self.args.async_save or self.saved is not None:  # else it is not complete yet
             self.report.wrote("checkpoint", Path(self.args.save))

@@ -9,7 +9,7 @@ from ray.util.placement_group import PlacementGroup, placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _READY_SECONDS = 60
-# A train rank and the rollout manager may share a bundle (--colocate).
+# A rank of the actor, one of the critic and the rollout manager may share a bundle.
 _TRAIN_SHARE, _MANAGER_SHARE = 0.4, 0.2
 
 
@@ -48,9 +48,10 @@ class Slots:
 
 
 def create_placement_groups(args: Namespace) -> dict[str, Slots]:
-    """Reserve the slots of both roles: ``{"actor": Slots, "rollout": Slots}``.
+    """Reserve the slots of every role: ``{"actor": Slots, "critic": Slots, "rollout": Slots}``.
 
-    With ``--colocate`` the roles share the same slots; with ``--debug-*-only`` one role has none.
+    With ``--colocate`` the engines share the slots of training, and a critic has the actor's unless
+    ``--critic-num-*`` gives it its own; with ``--debug-*-only`` a role has none.
 
     Raises:
         TimeoutError: the cluster has too few CPUs or GPUs; says what is asked and what there is.
@@ -58,7 +59,8 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
     resource = "GPU" if args.device == "cuda" else "CPU"
     train = 0 if args.debug_rollout_only else args.world_size
     rollout = 0 if args.debug_train_only else args.rollout_num_gpus
-    total = max(train, rollout) if args.colocate else train + rollout
+    trained = train + args.critic_own_slots
+    total = max(trained, rollout) if args.colocate else trained + rollout
     bundle = {"GPU": 1, "CPU": 1} if resource == "GPU" else {"CPU": 1}
     group = placement_group([bundle] * total, strategy="PACK")
     ready, _ = ray.wait([group.ready()], timeout=_READY_SECONDS)
@@ -69,12 +71,15 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
         )
     order = _ordered_bundles(group, total, resource)
     bundles, gpu_ids = [index for index, _ in order], [gpu for _, gpu in order if gpu is not None]
-    start = 0 if args.colocate else train
+    start = 0 if args.colocate else trained
+    critic = slice(train, trained) if args.critic_own_slots else slice(train)
+    parts = {
+        "actor": slice(train),
+        "critic": critic,
+        "rollout": slice(start, start + rollout),
+    }
     return {
-        "actor": Slots(group, bundles[:train], gpu_ids[:train], resource),
-        "rollout": Slots(
-            group, bundles[start : start + rollout], gpu_ids[start : start + rollout], resource
-        ),
+        role: Slots(group, bundles[part], gpu_ids[part], resource) for role, part in parts.items()
     }
 
 

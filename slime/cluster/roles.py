@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ray
 
+from slime.arguments.roles import args_of_role
 from slime.cluster.children import Child, gather
 from slime.cluster.placement import Slots
 from slime.cluster.rollout_manager import RolloutManager
@@ -21,15 +22,16 @@ def create_rollout_manager(args: Namespace, slots: Slots) -> Child:
 
 
 def create_training_models(
-    args: Namespace, slots: Slots, actor_cls: type | None = None
+    args: Namespace, slots: Slots, actor_cls: type | None = None, role: str = "actor"
 ) -> TrainGroup:
-    """One actor per train rank; not yet initialised."""
+    """One actor per train rank of the role ("actor" or "critic"); not yet initialised."""
     remote = ray.remote(actor_cls or TrainActor)
+    own, name = args_of_role(args, role), "critic" if role == "critic" else "train"
     ranks = []
-    for rank in range(args.world_size):
-        log = _log(args, f"train_rank_{rank}")
-        handle = remote.options(**slots.train_options(rank)).remote(args, rank, str(log))
-        ranks.append(Child(f"train rank {rank}", handle, log))
+    for rank in range(own.world_size):
+        log = _log(args, f"{name}_rank_{rank}")
+        handle = remote.options(**slots.train_options(rank)).remote(own, rank, str(log), role)
+        ranks.append(Child(f"{name} rank {rank}", handle, log))
     return TrainGroup(ranks)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from slime.arguments.roles import args_of_role
 from slime.cluster.children import logged, redirect_output
 from slime.cluster.measure import measure_evaluation, measure_rollout
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
@@ -24,10 +25,14 @@ from slime.samples.groups import flatten
 
 @dataclass
 class RolloutResult:
-    """One rollout, ready to train on: a reference per data-parallel rank, and its metrics."""
+    """One rollout, ready to train on: a reference per data-parallel rank, and its metrics.
+
+    ``critic_batches`` are the same samples, divided as the critic's ranks need them.
+    """
 
     batches: list[ray.ObjectRef] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    critic_batches: list[ray.ObjectRef] = field(default_factory=list)
 
 
 class RolloutManager:
@@ -39,6 +44,7 @@ class RolloutManager:
         self.servers: RolloutServers | None = None
         self._gpu_ids = gpu_ids
         self._parallel_config: dict[str, int] = {"dp_size": 1, "cp_size": 1}
+        self._critic_config: dict[str, int] | None = None
 
     @logged
     def start(self) -> list[str]:
@@ -62,9 +68,11 @@ class RolloutManager:
         self.generate_rollout = load_function(args.rollout_function_path)
         self.eval_rollout = load_function(args.eval_function_path or args.rollout_function_path)
 
-    def set_parallel_config(self, config: dict[str, int]) -> None:
-        """How the trainer divides a batch; the schedule is made for it."""
-        self._parallel_config = config
+    def set_parallel_config(
+        self, config: dict[str, int], critic: dict[str, int] | None = None
+    ) -> None:
+        """How the trainer, and a critic, divide a batch; the schedules are made for it."""
+        self._parallel_config, self._critic_config = config, critic
 
     def num_rollout_per_epoch(self) -> int | None:
         """Rollouts in one pass over the prompts, None without a prompt set."""
@@ -94,8 +102,14 @@ class RolloutManager:
         raw_rewards, rewards = post_process_rewards(self.args, samples)
         data = convert_samples_to_train_data(self.args, samples, raw_rewards, rewards)
         parts = split_by_dp(self.args, data, self._parallel_config)
+        critics = []
+        if self._critic_config is not None:
+            own = args_of_role(self.args, "critic")
+            critics = split_by_dp(own, data, self._critic_config)
         metrics["perf/rollout_total_seconds"] = time.monotonic() - started
-        return RolloutResult([ray.put(part) for part in parts], metrics)
+        return RolloutResult(
+            [ray.put(part) for part in parts], metrics, [ray.put(part) for part in critics]
+        )
 
     def _groups(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
         args = self.args

@@ -4,6 +4,7 @@ import contextlib
 import signal
 from argparse import Namespace
 
+from slime.arguments.roles import args_of_role
 from slime.cluster.children import Child, RunFailed, gather
 from slime.cluster.local_ray import start_ray, stop_ray
 from slime.cluster.loop import Loop, first_rollout
@@ -40,10 +41,16 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
     manager = create_rollout_manager(args, slots["rollout"])
     supervisor.before_end(lambda: _stop_engines(manager))
     train = None if args.debug_rollout_only else create_training_models(args, slots["actor"])
+    critic = None
+    if args.use_critic:
+        critic = create_training_models(args, slots["critic"], role="critic")
     report.stage(_starting(args))
     starting = [manager.call("start")] + (start_training(train) if train else [])
+    starting_critic = start_training(critic) if critic else []
     engine_urls, *loaded = gather(starting)
-    loop = _make_loop(args, report, manager, train, engine_urls, first_rollout(args, loaded))
+    gather(starting_critic)
+    start = first_rollout(args, loaded)
+    loop = _make_loop(args, report, manager, train, critic, engine_urls, start)
     report.begin(loop.start_rollout_id, loop.num_rollout)
     loop.run()
 
@@ -53,12 +60,14 @@ def _make_loop(
     report: RunReport,
     manager: Child,
     train: TrainGroup | None,
+    critic: TrainGroup | None,
     engine_urls: list[str],
     start: int,
 ) -> Loop:
     if train:
-        (config,) = gather([train.ranks[0].call("parallel_config")])
-        gather([manager.call("set_parallel_config", config)])
+        groups = [train, critic] if critic else [train]
+        configs = gather([group.ranks[0].call("parallel_config") for group in groups])
+        gather([manager.call("set_parallel_config", *configs)])
     if start > 0:
         gather([manager.call("load", start - 1)])
     (per_epoch,) = gather([manager.call("num_rollout_per_epoch")])
@@ -70,6 +79,7 @@ def _make_loop(
         report=report,
         manager=manager,
         train=train,
+        critic=critic,
         engine_urls=engine_urls,
         start_rollout_id=start,
         num_rollout=num_rollout,
@@ -88,4 +98,6 @@ def _starting(args: Namespace) -> str:
         parts.append(f"the router and {args.rollout_num_engines} SGLang engine(s)")
     if not args.debug_rollout_only:
         parts.append(f"{args.world_size} Megatron train rank(s)")
+    if args.use_critic:
+        parts.append(f"{args_of_role(args, 'critic').world_size} critic rank(s)")
     return "starting " + " and ".join(parts)

@@ -7,20 +7,24 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 
 from slime.cluster.children import logged, redirect_output
+
+PerPosition = dict[int, np.ndarray]
+"""Per-token values by a sample's position in the rollout, between actor and critic."""
 
 
 class TrainActor:
     """Created once per rank; torch and Megatron are imported only in `init`."""
 
-    def __init__(self, args: Namespace, rank: int, log: str) -> None:
+    def __init__(self, args: Namespace, rank: int, log: str, role: str = "actor") -> None:
         redirect_output(Path(log))
         threads = str(args.train_threads)
         os.environ.update({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})
         os.environ.update({key: str(value) for key, value in (args.train_env_vars or {}).items()})
-        self.args, self.rank = args, rank
+        self.args, self.rank, self.role = args, rank, role
         self._updater: Any = None
 
     def address(self) -> tuple[str, int]:
@@ -42,9 +46,11 @@ class TrainActor:
             master_addr=master[0],
             master_port=master[1],
         )
-        from slime.trainer.trainer import Trainer  # after init, which quiets Megatron's warnings
+        # After init, which quiets Megatron's warnings.
+        from slime.trainer.critic import CriticTrainer
+        from slime.trainer.trainer import Trainer
 
-        self.trainer = Trainer(self.args)
+        self.trainer = (CriticTrainer if self.role == "critic" else Trainer)(self.args)
         return self.trainer.load()
 
     def parallel_config(self) -> dict[str, int]:
@@ -55,11 +61,45 @@ class TrainActor:
     def train(self, rollout_id: int, batches: list[Any]) -> dict[str, float]:
         """Train on this rank's part of the rollout; metrics are the same on every rank."""
         started = time.monotonic()
-        # A list keeps Ray from fetching the other ranks' parts as arguments.
-        data = ray.get(batches[self.trainer.parallel_config()["dp_rank"]])
-        metrics = self.trainer.train(rollout_id, data)
+        metrics = self.trainer.train(rollout_id, self._own(batches))
         seconds = {"perf/train_seconds": time.monotonic() - started}
         return {f"train/{name}": value for name, value in metrics.items()} | seconds
+
+    @logged
+    def prepare(self, batches: list[Any], told: list[Any]) -> PerPosition:
+        """Prepare this rank's part of the rollout with the critic's values; gives the returns."""
+        return self.trainer.prepare(self._own(batches), _merged(told))
+
+    @logged
+    def train_prepared(self, rollout_id: int) -> dict[str, float]:
+        """Train on what :meth:`prepare` was given; metrics as of :meth:`train`."""
+        started = time.monotonic()
+        metrics = self.trainer.train_prepared(rollout_id)
+        seconds = {"perf/train_seconds": time.monotonic() - started}
+        return {f"train/{name}": value for name, value in metrics.items()} | seconds
+
+    @logged
+    def skip_training(self) -> dict[str, float]:
+        """Leave out what :meth:`prepare` was given."""
+        self.trainer.skip_training()
+        return {}
+
+    @logged
+    def values(self, batches: list[Any]) -> PerPosition:
+        """The critic's values of this rank's part of the rollout."""
+        return self.trainer.values(self._own(batches))
+
+    @logged
+    def train_values(self, rollout_id: int, told: list[Any]) -> dict[str, float]:
+        """Train the critic on the rollout of :meth:`values` with the actor's returns."""
+        started = time.monotonic()
+        metrics = self.trainer.train_values(rollout_id, _merged(told))
+        seconds = {"perf/critic_train_seconds": time.monotonic() - started}
+        return {f"critic/{name}": value for name, value in metrics.items()} | seconds
+
+    def _own(self, batches: list[Any]) -> Any:
+        """This rank's part. A list keeps Ray from fetching the other ranks' parts as arguments."""
+        return ray.get(batches[self.trainer.parallel_config()["dp_rank"]])
 
     @logged
     def update_weights(self, engine_urls: list[str], version: int) -> float:
@@ -68,6 +108,7 @@ class TrainActor:
         from slime.weights.tensor import TensorWeightUpdater
 
         started = time.monotonic()
+        self.trainer.weights_sent(version)
         buckets = self.trainer.hf_weight_buckets(self.args.update_weight_buffer_size)
         if self.rank == 0:
             if self._updater is None:
@@ -96,6 +137,11 @@ class TrainActor:
     def save_hf(self, path: str) -> None:
         """Export the weights as a Hugging Face folder."""
         self.trainer.save_hf(path)
+
+
+def _merged(told: list[Any]) -> PerPosition:
+    """One mapping of what the ranks of the other role told."""
+    return {place: value for part in ray.get(told) for place, value in part.items()}
 
 
 class TrainGroup:

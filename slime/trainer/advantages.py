@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 
 import torch
 from megatron.core import parallel_state
@@ -14,67 +15,114 @@ from slime.hooks.loading import load_function
 from slime.trainer.cp_utils import all_gather_with_cp, slice_log_prob_with_cp
 from slime.trainer.rollout_tensors import RolloutBatch
 
+PerSample = list[torch.Tensor]
+Estimate = tuple[PerSample, PerSample]  # advantages, returns: whole responses
+Estimator = Callable[[Namespace, torch.Tensor, PerSample, RolloutBatch], Estimate]
+
 
 def compute_advantages_and_returns(args: Namespace, rollout_data: RolloutBatch) -> None:
     """Add ``advantages`` and ``returns`` (one tensor per sample, this rank's tokens) to the rollout
     data.
 
-    Uses ``rewards`` (already normalised by group), and ``log_probs`` and ``ref_log_probs`` where a
-    KL cost is asked for (``--kl-coef``), which is added as ``kl``.
+    Uses ``rewards`` (already normalised by group), ``values`` with PPO, and ``log_probs`` and
+    ``ref_log_probs`` where a KL cost is asked for (``--kl-coef``), which is added as ``kl``. With
+    ``--use-opd`` the distance to the teacher lowers the advantages, before they are whitened.
     """
     if args.custom_advantage_function_path:
         load_function(args.custom_advantage_function_path)(args, rollout_data)
         return
     whole_masks = rollout_data["loss_masks"]
-    lengths = list(
-        zip(rollout_data["total_lengths"], rollout_data["response_lengths"], strict=True)
-    )
-    kl = [torch.zeros_like(mask) for mask in whole_masks]
-    if args.kl_coef != 0:
-        pairs = zip(rollout_data["log_probs"], rollout_data["ref_log_probs"], strict=True)
-        local = [compute_approx_kl(p, base, args.kl_loss_type) for p, base in pairs]
-        rollout_data["kl"] = local
-        kl = [all_gather_with_cp(k, *length) for k, length in zip(local, lengths, strict=True)]
     rewards = torch.tensor(rollout_data["rewards"], dtype=torch.float32)
-    whole = _estimate(args, rewards, kl, whole_masks, rollout_data)
-    local_of = [
-        slice_log_prob_with_cp(a, *length) for a, length in zip(whole, lengths, strict=True)
-    ]
+    kl = _kl_cost(args, rollout_data)
+    whole, whole_returns = ESTIMATORS[args.advantage_estimator](args, rewards, kl, rollout_data)
+    advantages = _held(rollout_data, whole)
+    if args.use_opd:
+        advantages = _towards_teacher(args, rollout_data, advantages)
     if args.normalize_advantages:
-        masks = [
-            slice_log_prob_with_cp(m, *length)
-            for m, length in zip(whole_masks, lengths, strict=True)
-        ]
         group = parallel_state.get_data_parallel_group(with_context_parallel=True)
-        local_of = masked_whiten(local_of, masks, group)
-    rollout_data["advantages"] = rollout_data["returns"] = local_of
+        advantages = masked_whiten(advantages, _held(rollout_data, whole_masks), group)
+    rollout_data["advantages"] = advantages
+    rollout_data["returns"] = _held(rollout_data, whole_returns)
 
 
-def _estimate(
-    args: Namespace,
-    rewards: torch.Tensor,
-    kl: list[torch.Tensor],
-    masks: list[torch.Tensor],
-    data: RolloutBatch,
-) -> list[torch.Tensor]:
-    """The estimator named by ``--advantage-estimator``, on whole responses."""
-    name = args.advantage_estimator
-    if name in ("grpo", "gspo", "cispo"):
-        return estimators.get_grpo_returns(rewards, kl)
-    if name == "reinforce_plus_plus":
-        return estimators.get_reinforce_plus_plus_returns(
-            rewards,
-            kl,
-            masks,
-            data["response_lengths"],
-            data["total_lengths"],
-            args.kl_coef,
-            args.gamma,
-        )
-    if name == "reinforce_plus_plus_baseline":
-        return estimators.get_reinforce_plus_plus_baseline_advantages(
-            rewards, kl, masks, args.kl_coef
-        )
-    raise NotImplementedError(
-        f"advantage_estimator={name!r} needs a critic, which is not there yet"
+def _held(data: RolloutBatch, whole: PerSample) -> PerSample:
+    """The parts of whole responses that this context-parallel rank holds."""
+    rows = zip(whole, data["total_lengths"], data["response_lengths"], strict=True)
+    return [slice_log_prob_with_cp(part, total, response) for part, total, response in rows]
+
+
+def _whole(data: RolloutBatch, held: PerSample) -> PerSample:
+    rows = zip(held, data["total_lengths"], data["response_lengths"], strict=True)
+    return [all_gather_with_cp(part, total, response) for part, total, response in rows]
+
+
+def _kl_cost(args: Namespace, data: RolloutBatch) -> PerSample:
+    """KL to the reference at every token of whole responses; zeros without ``--kl-coef``."""
+    if args.kl_coef == 0:
+        return [torch.zeros_like(mask) for mask in data["loss_masks"]]
+    pairs = zip(data["log_probs"], data["ref_log_probs"], strict=True)
+    data["kl"] = [compute_approx_kl(p, base, args.kl_loss_type) for p, base in pairs]
+    return _whole(data, data["kl"])
+
+
+def _towards_teacher(args: Namespace, data: RolloutBatch, advantages: PerSample) -> PerSample:
+    """On-policy distillation (arXiv:2306.13649; Lu, "On-Policy Distillation", 2025).
+
+    A_t - opd_kl_coef * (log p_student - log p_teacher): the reverse KL at the sampled token, which
+    is added as ``opd_kl``. 0 where masked.
+    """
+    student = data["log_probs"] if "log_probs" in data else data["rollout_log_probs"]
+    masks = _held(data, data["loss_masks"])
+    rows = zip(student, data["teacher_log_probs"], masks, strict=True)
+    data["opd_kl"] = [torch.where(mask != 0, s - t, 0.0) for s, t, mask in rows]
+    pairs = zip(advantages, data["opd_kl"], strict=True)
+    return [advantage - args.opd_kl_coef * kl for advantage, kl in pairs]
+
+
+def _of_reward(
+    args: Namespace, rewards: torch.Tensor, kl: PerSample, data: RolloutBatch
+) -> Estimate:
+    whole = estimators.get_grpo_returns(rewards, kl)
+    return whole, whole
+
+
+def _reinforce_plus_plus(
+    args: Namespace, rewards: torch.Tensor, kl: PerSample, data: RolloutBatch
+) -> Estimate:
+    whole = estimators.get_reinforce_plus_plus_returns(
+        rewards,
+        kl,
+        data["loss_masks"],
+        data["response_lengths"],
+        data["total_lengths"],
+        args.kl_coef,
+        args.gamma,
     )
+    return whole, whole
+
+
+def _reinforce_plus_plus_baseline(
+    args: Namespace, rewards: torch.Tensor, kl: PerSample, data: RolloutBatch
+) -> Estimate:
+    whole = estimators.get_reinforce_plus_plus_baseline_advantages(
+        rewards, kl, data["loss_masks"], args.kl_coef
+    )
+    return whole, whole
+
+
+def _ppo(args: Namespace, rewards: torch.Tensor, kl: PerSample, data: RolloutBatch) -> Estimate:
+    values = _whole(data, data["values"])
+    return estimators.get_ppo_advantages_and_returns(
+        rewards, kl, values, data["loss_masks"], args.kl_coef, args.gamma, args.lambd
+    )
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "grpo": _of_reward,
+    "gspo": _of_reward,
+    "cispo": _of_reward,
+    "rloo": _of_reward,
+    "reinforce_plus_plus": _reinforce_plus_plus,
+    "reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
+    "ppo": _ppo,
+}

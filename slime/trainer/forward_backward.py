@@ -12,7 +12,7 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from slime.trainer.loss import log_probs_function, loss_function
+from slime.trainer.loss import loss_function
 from slime.trainer.metrics import from_last_stage, reduce_train_step_metrics
 from slime.trainer.micro_batch import MicroBatch, iterators, micro_batches_of_step
 from slime.trainer.response_logits import forward
@@ -50,21 +50,26 @@ def _run(
 
 
 @torch.no_grad()
-def compute_log_probs(
-    args: Namespace, model: list[DistributedDataParallel], data: RolloutBatch
-) -> list[torch.Tensor]:
-    """Log-probs of every sample's response under the present weights, in the order of the rollout
-    data.
+def forward_outputs(
+    args: Namespace,
+    model: list[DistributedDataParallel],
+    data: RolloutBatch,
+    output_function: OutputFunction,
+) -> dict[str, list[torch.Tensor]]:
+    """Per-token lists of every sample's response under the present weights, in the order of the
+    rollout data: ``log_probs``, ``values``, as ``output_function`` names them.
 
-    Empty except on the last pipeline stage, the only one that has logits.
+    Empty except on the last pipeline stage, the only one that has outputs.
     """
-    result: list[torch.Tensor] = [torch.empty(0)] * len(data["tokens"])
+    result: dict[str, list[torch.Tensor]] = {}
     for step in range(len(data["num_microbatches"])):
         micro_batches = micro_batches_of_step(args, data, step)
-        outputs = _run(args, model, micro_batches, log_probs_function, forward_only=True)
+        outputs = _run(args, model, micro_batches, output_function, forward_only=True)
         for micro_batch, output in zip(micro_batches, outputs, strict=False):
-            for sample, log_probs in zip(micro_batch.samples, output["log_probs"], strict=True):
-                result[sample] = log_probs
+            for key, values in output.items():
+                whole = result.setdefault(key, [torch.empty(0)] * len(data["tokens"]))
+                for sample, value in zip(micro_batch.samples, values, strict=True):
+                    whole[sample] = value
     return result
 
 

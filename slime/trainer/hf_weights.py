@@ -68,6 +68,8 @@ def load_hf_weights(
     hf_tensor = FAMILIES[family_of(args)]
     problems = []
     for name, param in named_global_parameters(model):
+        if getattr(param, "is_value_head", False):  # starts from its seed
+            continue
         try:
             problem = _fill(args, hf_tensor, reader, name, param)
         except (KeyError, ValueError, RuntimeError) as error:

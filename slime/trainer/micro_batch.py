@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 
-from slime.algorithms.cp import chunk_length, logits_and_tokens_offset
+from slime.algorithms.cp import chunk_length, logits_and_tokens_offset, response_spans
 from slime.trainer.cp_utils import cp_group, slice_with_cp
 from slime.trainer.rollout_tensors import RolloutBatch
 
@@ -57,6 +57,24 @@ def _pad_multiple(args: Namespace) -> int:
     return split * -(-args.data_pad_size_multiplier // split)
 
 
+def response_rows(
+    begin: int, total: int, response: int, cp_size: int, cp_rank: int
+) -> torch.Tensor:
+    """Rows of the packed part held here whose outputs predict a sample's response tokens.
+
+    Args:
+        begin: the row at which the sample's part begins.
+        total, response: lengths of the whole sample and of its response.
+    """
+    if cp_size == 1:
+        return torch.arange(begin + total - response - 1, begin + total - 1)
+    chunk, chunks, logits, _ = logits_and_tokens_offset(total, response, cp_size, cp_rank)
+    firsts = [begin + half * chunk - chunks[half][0] for half in range(2)]
+    return torch.cat(
+        [torch.arange(at + b, at + e) for at, (b, e) in zip(firsts, logits, strict=True)]
+    )
+
+
 def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
     """Pack the samples; padding at the end is a sequence that no token attends to."""
     group = cp_group()
@@ -69,19 +87,12 @@ def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> 
             data["total_lengths"][index],
             data["response_lengths"][index],
         )
-        if cp_size == 1:
-            held, length = ids, total
-            rows.append(torch.arange(begin + total - response - 1, begin + total - 1))
-            targets.append(ids[total - response :])
-        else:
-            held, length = slice_with_cp(ids, 0), 2 * cp_size * chunk_length(total, cp_size)
-            chunk, chunks, logits, predicted = logits_and_tokens_offset(
-                total, response, cp_size, cp_rank
-            )
-            for half in range(2):
-                first = begin + half * chunk - chunks[half][0]
-                rows.append(torch.arange(first + logits[half][0], first + logits[half][1]))
-                targets.append(ids[predicted[half][0] : predicted[half][1]])
+        held, length = slice_with_cp(ids, 0), total
+        if cp_size > 1:
+            length = 2 * cp_size * chunk_length(total, cp_size)
+        rows.append(response_rows(begin, total, response, cp_size, cp_rank))
+        for first, last in response_spans(total, response, cp_size, cp_rank):
+            targets.append(ids[total - response + first : total - response + last])
         tokens.append(held)
         positions.append(
             torch.arange(len(held)) if cp_size == 1 else slice_with_cp(torch.arange(length), 0)

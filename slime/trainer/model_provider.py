@@ -22,6 +22,7 @@ from slime.hooks.loading import load_function
 from slime.trainer.model_config import has_transformer_engine, transformer_config
 from slime.trainer.packed_attention import PackedCoreAttention
 from slime.trainer.sandwich_layer import SandwichLayer
+from slime.trainer.value_head import ValueHead
 
 ModelProvider = Callable[..., MegatronModule]
 
@@ -30,10 +31,28 @@ def get_model_provider_func(args: Namespace, role: str = "actor") -> ModelProvid
     """The function (pre_process, post_process, vp_stage=None) -> model of one pipeline stage.
 
     ``--custom-model-provider-path`` names a function with the same parameters, which then is used.
+    The role "critic" has a value head in place of the output layer.
     """
     if args.custom_model_provider_path:
-        return load_function(args.custom_model_provider_path)
+        provide = load_function(args.custom_model_provider_path)
+    else:
+        provide = _gpt_provider(args, role)
+    return _with_value_head(args, provide) if role == "critic" else provide
+
+
+def _with_value_head(args: Namespace, provide: ModelProvider) -> ModelProvider:
+    def provide_critic(**where: Any) -> MegatronModule:
+        model = provide(**where)
+        if where.get("post_process", True):
+            model.output_layer = ValueHead(model.config, args.seed)
+        return model
+
+    return provide_critic
+
+
+def _gpt_provider(args: Namespace, role: str) -> ModelProvider:
     config = transformer_config(args)
+    tied = not args.untie_embeddings_and_output_weights and role != "critic"
 
     def provide(
         pre_process: bool = True, post_process: bool = True, vp_stage: int | None = None
@@ -48,7 +67,7 @@ def get_model_provider_func(args: Namespace, role: str = "actor") -> ModelProvid
             pre_process=pre_process,
             post_process=post_process,
             parallel_output=True,
-            share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+            share_embeddings_and_output_weights=tied,
             position_embedding_type=args.position_embedding_type,
             rotary_percent=args.rotary_percent,
             rotary_base=args.rotary_base,

@@ -17,17 +17,20 @@ from slime.trainer.micro_batch import MicroBatch
 from slime.trainer.model_provider import unwrap
 from slime.trainer.packed_attention import gather_rows
 
+_WHOLE = ("custom_loss", "value_loss")
+
 
 def forward(
     args: Namespace, chunk: DistributedDataParallel, micro_batch: MicroBatch
 ) -> torch.Tensor:
     """The chunk's output: hidden states, or on the last stage logits [1, n, v / tp].
 
-    n is the number of response tokens held here; all tokens with a custom loss, which may want any.
+    n is the number of response tokens held here; all tokens with a custom loss, which may want any,
+    and from a critic, whose output is small.
     """
     model = unwrap(chunk)
     rows = micro_batch.logit_rows
-    wanted = getattr(model, "post_process", False) and args.loss_type != "custom_loss"
+    wanted = getattr(model, "post_process", False) and args.loss_type not in _WHOLE
     if not wanted or args.sequence_parallel:
         output = _run(chunk, micro_batch)
         return gather_rows(output[0], rows)[None] if wanted else output

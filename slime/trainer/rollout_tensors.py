@@ -16,6 +16,8 @@ RolloutBatch = dict[str, Any]
 
 # Per-response-token values; under context parallelism a rank keeps its part.
 _PER_TOKEN = ("rollout_log_probs", "teacher_log_probs")
+# Which tokens top-p sampling kept: flat ids of all response tokens, and where each token's begin.
+_TOP_P = ("rollout_top_p_token_ids", "rollout_top_p_token_offsets")
 
 
 def tensorize_rollout_data_for_training(rollout_data: RolloutBatch) -> None:
@@ -29,6 +31,12 @@ def tensorize_rollout_data_for_training(rollout_data: RolloutBatch) -> None:
     rollout_data["loss_masks"] = [
         torch.as_tensor(m, dtype=torch.float32, device=device) for m in rollout_data["loss_masks"]
     ]
+    for key in _TOP_P:
+        if rollout_data.get(key) is not None:
+            rollout_data[key] = [
+                torch.as_tensor(np.asarray(v), dtype=torch.long, device=device)
+                for v in rollout_data[key]
+            ]
     lengths = list(
         zip(rollout_data["total_lengths"], rollout_data["response_lengths"], strict=True)
     )
@@ -48,10 +56,11 @@ def prepare(args: Namespace, rollout_data: RolloutBatch) -> RolloutBatch:
 
     Raises:
         ValueError: lists of different lengths, a token id outside the vocabulary, a response of no
-            tokens or as long as its sample.
+            tokens or as long as its sample, a field missing that the arguments need.
     """
     batch = dict(rollout_data)
     _check(args, batch)
+    _check_fields(args, batch)
     tensorize_rollout_data_for_training(batch)
     batch["sample_denoms"] = _sample_denoms(batch)
     return batch
@@ -79,6 +88,45 @@ def _check(args: Namespace, batch: RolloutBatch) -> None:
             )
         if np.min(tokens) < 0 or np.max(tokens) >= vocab_size:
             raise ValueError(f"rollout data, sample {index}: token ids outside 0..{vocab_size - 1}")
+
+
+def _check_fields(args: Namespace, batch: RolloutBatch) -> None:
+    """What options need from the samples beside their tokens; a critic needs nothing."""
+    needs = {
+        "--use-tis": (args.use_tis, "rollout_log_probs"),
+        "--use-rollout-logprobs": (args.use_rollout_logprobs, "rollout_log_probs"),
+        "--get-mismatch-metrics": (args.get_mismatch_metrics, "rollout_log_probs"),
+        "--opd-type sglang": (args.use_opd and args.opd_type == "sglang", "teacher_log_probs"),
+        f"--rollout-top-p {args.rollout_top_p:g}": (args.rollout_top_p != 1.0, _TOP_P[0]),
+    }
+    for option, (asked, key) in needs.items():
+        if args.loss_type == "policy_loss" and asked and batch.get(key) is None:
+            raise ValueError(f"rollout data: {option} needs {key} on every sample; there are none")
+    for index, (ids, offsets) in enumerate(
+        zip(batch.get(_TOP_P[0]) or [], batch.get(_TOP_P[1]) or [], strict=True)
+    ):
+        _check_kept(index, np.asarray(ids), np.asarray(offsets), batch)
+
+
+def _check_kept(index: int, ids: np.ndarray, offsets: np.ndarray, batch: RolloutBatch) -> None:
+    """Every trained token must be among those that the sampler kept, or it had no probability."""
+    response = batch["response_lengths"][index]
+    if len(offsets) != response + 1 or offsets[-1] != len(ids):
+        raise ValueError(
+            f"rollout data, sample {index}: {len(offsets)} top-p offsets up to {offsets[-1:]} for "
+            f"{response} response tokens and {len(ids)} ids"
+        )
+    counts = np.diff(offsets)
+    tokens = np.repeat(np.asarray(batch["tokens"][index])[-response:], counts)
+    rows = np.repeat(np.arange(response), counts)
+    found = np.zeros(response, dtype=bool)
+    found[rows[tokens == ids]] = True
+    lost = (counts > 0) & ~found & (np.asarray(batch["loss_masks"][index]) != 0)
+    if lost.any():
+        raise ValueError(
+            f"rollout data, sample {index}: response token {int(lost.argmax())} is not among the "
+            "ids that top-p kept"
+        )
 
 
 def _sample_denoms(batch: RolloutBatch) -> list[float]:

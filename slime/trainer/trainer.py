@@ -9,7 +9,7 @@ import math
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,16 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 
 from slime.hooks.loading import load_function
-from slime.trainer import checkpoint
+from slime.trainer import checkpoint, step_dump
 from slime.trainer.advantages import compute_advantages_and_returns
 from slime.trainer.checkpoint_content import TrainState
+from slime.trainer.exchange import PerPosition, hear, tell
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
-from slime.trainer.forward_backward import compute_log_probs, forward_backward
+from slime.trainer.forward_backward import forward_backward, forward_outputs
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 from slime.trainer.hf_weights import load_hf_weights
 from slime.trainer.model_provider import build_model_chunks
+from slime.trainer.old_actor import OldActors
 from slime.trainer.optimizer import (
     NonFiniteError,
     build_optimizer,
@@ -33,8 +35,12 @@ from slime.trainer.optimizer import (
     step,
     wrap_model,
 )
+from slime.trainer.response_log_probs import log_probs_function
 from slime.trainer.rollout_tensors import RolloutBatch, prepare
 from slime.trainer.weight_snapshots import WeightSnapshots
+
+# Each has the whole weights: a run that skips on must not fill the disk.
+_MAX_DUMPS = 3
 
 
 class Trainer:
@@ -42,20 +48,26 @@ class Trainer:
     :func:`slime.trainer.initialize.init`.
 
     Attributes:
+        role: "actor", or "critic" in :class:`slime.trainer.critic.CriticTrainer`.
         extra_state: what the loaded checkpoint held beside the model; empty for a fresh start.
         weight_version: number of rollouts trained on; the version of the weights
             :meth:`hf_weight_buckets` gives.
     """
 
+    role = "actor"
+
     def __init__(self, args: Namespace) -> None:
         self.args = args
-        self.model = wrap_model(args, build_model_chunks(args))
+        self.model = wrap_model(args, build_model_chunks(args, self.role))
         self.optimizer, self.scheduler = build_optimizer(args, self.model)
         self.snapshots = WeightSnapshots(self.model)
         self.saver = checkpoint.CheckpointSaver(args)
         self.extra_state: dict[str, Any] = {}
         self.weight_version = 0
+        self.old_actors = OldActors(self.snapshots)
         self._seconds: dict[str, float] = {}
+        self._prepared: RolloutBatch = {}
+        self._dumps = 0
 
     def load(self) -> int:
         """Restore from ``--load`` if it holds a checkpoint, else start from Hugging Face weights.
@@ -69,9 +81,8 @@ class Trainer:
             CheckpointError: a checkpoint is incomplete or does not fit the model.
         """
         args = self.args
-        if args.use_kl_loss or args.kl_coef != 0:
-            self._load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
-            self.snapshots.take("ref")
+        if self.role == "actor":
+            self._load_snapshots()
         iteration = checkpoint.usable_iteration(
             args.load, args.ckpt_step, args.use_previous_checkpoint
         )
@@ -86,6 +97,16 @@ class Trainer:
             self.optimizer.reload_model_params()
         self.weight_version = int(self.extra_state.get("weight_version", 0))
         return iteration + 1
+
+    def _load_snapshots(self) -> None:
+        """The weights of the reference and of a teacher, beside the policy's."""
+        args = self.args
+        if args.use_reference:
+            self._load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
+            self.snapshots.take("ref")
+        if args.use_opd and args.opd_type == "megatron":
+            self._load_weights(args.opd_teacher_load, args.opd_teacher_ckpt_step)
+            self.snapshots.take("teacher")
 
     def _load_weights(self, path: str, step: int | None) -> None:
         """Weights only, of a Hugging Face folder or a torch_dist checkpoint (at ``step``)."""
@@ -118,21 +139,22 @@ class Trainer:
         }
 
     def train(self, rollout_id: int, rollout_data: RolloutBatch) -> dict[str, float]:
-        """Train on one rollout: one optimizer step per global batch of the schedule.
+        """Train on one rollout: :meth:`prepare` and :meth:`train_prepared`."""
+        self.prepare(rollout_data)
+        return self.train_prepared(rollout_id)
+
+    def prepare(self, rollout_data: RolloutBatch, values: PerPosition | None = None) -> PerPosition:
+        """Log-probs, advantages and returns of a rollout, which :meth:`train_prepared` trains on.
 
         Args:
-            rollout_id: for messages.
             rollout_data: this data-parallel rank's samples and schedule.
+            values: the critic's, where there is one.
 
         Returns:
-            Metrics, equal on every rank: means over the steps; ``lr`` of the last step; ``tokens``
-                over all ranks;
-            ``seconds/*`` of this rank.
+            With ``values`` the returns, for the critic: see :func:`slime.trainer.exchange.tell`.
 
         Raises:
-            NonFiniteError: a loss or gradient is not finite; the weights keep their last finite
-                state.
-            ValueError: the rollout data is inconsistent.
+            ValueError: the rollout data is inconsistent, or lacks what the arguments ask for.
         """
         self._seconds = {}
         self.saver.poll()
@@ -140,66 +162,130 @@ class Trainer:
             reset_states(self.optimizer)
         with self._timed("prepare"):
             data = prepare(self.args, rollout_data)
-        self._add_log_probs(data)
-        if self._wants_advantages() and parallel_state.is_pipeline_last_stage(ignore_virtual=True):
-            compute_advantages_and_returns(self.args, data)
+        if values is not None:
+            hear(data, "values", values)
+        if self._wants_advantages():
+            self._add_log_probs(data)
+            if parallel_state.is_pipeline_last_stage(ignore_virtual=True):
+                compute_advantages_and_returns(self.args, data)
+        self._prepared = data
+        return tell(data, "returns") if values is not None else {}
+
+    def train_prepared(self, rollout_id: int) -> dict[str, float]:
+        """One optimizer step per global batch of the schedule.
+
+        Args:
+            rollout_id: for messages.
+
+        Returns:
+            Metrics, equal on every rank: means over the steps; ``lr`` of the last step; ``tokens``
+            over all ranks; ``skipped_steps``, when there were such; ``seconds/*`` of this rank.
+
+        Raises:
+            NonFiniteError: a loss or gradient is not finite; the weights keep their last finite
+                state. With ``--no-check-for-nan-in-loss-and-grad`` the step is skipped instead.
+        """
+        data, self._prepared = self._prepared, {}
         with self._timed("train"):
-            steps = [self._step(rollout_id, data, i) for i in range(len(data["num_microbatches"]))]
+            count = len(data["num_microbatches"])
+            steps = [self._step(rollout_id, data, index) for index in range(count)]
         self.weight_version += 1
         self._update_reference(rollout_id)
-        metrics = {key: sum(s[key] for s in steps) / len(steps) for key in steps[0]}
-        metrics.update(lr=steps[-1]["lr"], steps=float(len(steps)), tokens=self._count_tokens(data))
+        done = [metrics for metrics in steps if metrics]
+        metrics = {key: sum(s[key] for s in done) / len(done) for key in (done or [{}])[0]}
+        metrics.update(steps=float(len(done)), tokens=self._count_tokens(data))
+        metrics["lr"] = done[-1]["lr"] if done else self._learning_rate()
+        if len(done) < count:
+            metrics["skipped_steps"] = float(count - len(done))
         metrics.update({f"seconds/{name}": seconds for name, seconds in self._seconds.items()})
         return metrics
+
+    def skip_training(self) -> None:
+        """Leave out the prepared rollout: a critic trains alone at first."""
+        self._prepared = {}
+        self.weight_version += 1
+
+    def weights_sent(self, version: int) -> None:
+        """The engines have the present weights as ``version``."""
+        if self.args.keep_old_actor:
+            self.old_actors.sent(version)
 
     def _wants_advantages(self) -> bool:
         return self.args.loss_type != "sft_loss" and self.args.compute_advantages_and_returns
 
     def _add_log_probs(self, data: RolloutBatch) -> None:
-        """Log-probs of the reference and of the policy before training, where anything needs them.
+        """Log-probs of the reference, the teacher and the policy before training, where anything
+        needs them.
 
         With one step per rollout the policy that trains IS the old policy, so its log-probs come
         for free from the training forward pass.
         """
         args = self.args
-        if not self._wants_advantages():
-            return
-        if args.use_kl_loss or args.kl_coef != 0:
-            with self._timed("ref_log_probs"), self.snapshots.using("ref"):
-                data["ref_log_probs"] = self._log_probs(data, "ref_")
+        if args.use_reference:
+            data.update(self._log_probs(data, "ref", "ref_"))
+        if args.use_opd and args.opd_type == "megatron":
+            data.update(self._log_probs(data, "teacher", "teacher_"))
+        old = self.old_actors.tag_for(data, self.weight_version) if args.keep_old_actor else None
         needed = (
-            len(data["num_microbatches"]) > 1
+            old is not None
+            or (len(data["num_microbatches"]) > 1 and not args.use_rollout_logprobs)
+            or (len(data["num_microbatches"]) > 1 and args.get_mismatch_metrics)
             or args.kl_coef != 0
+            or (args.use_opd and not args.use_rollout_logprobs)
+            or args.use_rollout_entropy
             or args.custom_advantage_function_path is not None
         )
         if needed:
-            with self._timed("log_probs"):
-                data["log_probs"] = self._log_probs(data, "")
+            data.update(self._log_probs(data, old, ""))
 
-    def _log_probs(self, data: RolloutBatch, store_prefix: str) -> list[torch.Tensor]:
-        if self.args.custom_megatron_before_log_prob_hook_path:
-            hook = load_function(self.args.custom_megatron_before_log_prob_hook_path)
-            hook(self.args, self.model, store_prefix)
-        return compute_log_probs(self.args, self.model, data)
+    def _log_probs(self, data: RolloutBatch, weights: str | None, prefix: str) -> dict[str, Any]:
+        """``<prefix>log_probs`` (and entropy) under a snapshot, or the present weights."""
+        using = self.snapshots.using(weights) if weights else nullcontext()
+        with self._timed(f"{prefix}log_probs"), using:
+            if self.args.custom_megatron_before_log_prob_hook_path:
+                hook = load_function(self.args.custom_megatron_before_log_prob_hook_path)
+                hook(self.args, self.model, prefix)
+            outputs = forward_outputs(self.args, self.model, data, log_probs_function)
+        return {prefix + key: value for key, value in outputs.items()}
 
     def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
+        """The metrics of one optimizer step; none when it was skipped."""
         if self.args.custom_megatron_before_train_step_hook_path:
             hook = load_function(self.args.custom_megatron_before_train_step_hook_path)
             hook(self.args, rollout_id, index, self.model, self.optimizer, self.scheduler)
         self.optimizer.zero_grad()
         metrics = forward_backward(self.args, self.model, data, index)
-        where = (
-            f"rollout {rollout_id}, step {index}, samples {data.get('sample_indices', 'unknown')}"
-        )
-        if not math.isfinite(metrics["loss"]):
-            raise NonFiniteError(f"the loss is {metrics['loss']} ({where})")
-        metrics["lr"] = float(self.optimizer.param_groups[0]["lr"])
+        metrics["lr"] = self._learning_rate()
         try:
+            if not math.isfinite(metrics["loss"]):
+                raise NonFiniteError(f"the loss is {metrics['loss']}")
             metrics["grad_norm"] = step(self.optimizer)
         except NonFiniteError as error:
-            raise NonFiniteError(f"{error} ({where})") from None
-        self.scheduler.step(1)
+            self._refuse(str(error), rollout_id, data, index)
+            return {}
+        self.scheduler.step(self._schedule_step(data["global_batch_sizes"][index]))
         return metrics
+
+    def _schedule_step(self, batch_size: int) -> int | float:
+        """How far a step moves the learning rate: a batch of half the usual size, half a step."""
+        share = batch_size / (self.args.global_batch_size or batch_size or 1)
+        return int(share) if share == int(share) else share
+
+    def _refuse(self, what: str, rollout_id: int, data: RolloutBatch, index: int) -> None:
+        """Dump a step that would spoil the weights, and stop the run unless it is to go on."""
+        folder = Path(self.args.run_dir) / "non_finite" / f"{self.role}_{rollout_id}_step_{index}"
+        samples = step_dump.samples_of(data, index)
+        if self._dumps < _MAX_DUMPS:
+            self._dumps += 1
+            step_dump.write(folder, self.args, self.role, self.model, data, index)
+        where = f"rollout {rollout_id}, step {index}, samples {samples} on this rank"
+        message = f"{what} ({where}); python -m slime.trainer.replay_step {folder} runs it again"
+        if self.args.check_for_nan_in_loss_and_grad:
+            raise NonFiniteError(message)
+        print(f"step skipped: {message}", flush=True)
+
+    def _learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def _update_reference(self, rollout_id: int) -> None:
         """``--ref-update-interval``: every so many rollouts the present policy is the reference."""

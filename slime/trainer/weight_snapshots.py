@@ -1,4 +1,4 @@
-"""Copies of this rank's weights under a name: the reference policy, the old actor."""
+"""Copies of this rank's weights under a name: the reference, a teacher, the old actor."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class WeightSnapshots:
         """Copy the present weights."""
         self._snapshots[tag] = [param.detach().to("cpu", copy=True) for param in self._parameters()]
 
+    def drop(self, tag: str) -> None:
+        """Forget a snapshot."""
+        del self._snapshots[tag]
+
     @torch.no_grad()
     def restore(self, tag: str) -> None:
         """Put a snapshot into the model, bit for bit."""
@@ -38,4 +42,4 @@ class WeightSnapshots:
             yield
         finally:
             self.restore("_present")
-            del self._snapshots["_present"]
+            self.drop("_present")

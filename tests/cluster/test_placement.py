@@ -17,6 +17,7 @@ def args(**changed: object) -> Namespace:
         "debug_train_only": False,
         "colocate": False,
         "world_size": 2,
+        "critic_own_slots": 0,
         "rollout_num_gpus": 1,
         "ray_address": None,
     }
@@ -32,23 +33,28 @@ def local_ray() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("changed", "actor", "rollout"),
+    ("changed", "actor", "critic", "rollout"),
     [
-        ({}, [0, 1], [2]),
-        ({"colocate": True}, [0, 1], [0]),
-        ({"debug_rollout_only": True}, [], [0]),
-        ({"debug_train_only": True}, [0, 1], []),
+        ({}, [0, 1], [0, 1], [2]),
+        ({"colocate": True}, [0, 1], [0, 1], [0]),
+        ({"debug_rollout_only": True}, [], [], [0]),
+        ({"debug_train_only": True}, [0, 1], [0, 1], []),
+        ({"world_size": 1, "critic_own_slots": 1}, [0], [1], [2]),
+        ({"world_size": 1, "critic_own_slots": 1, "colocate": True}, [0], [1], [0]),
     ],
 )
-def test_slots(changed: dict, actor: list[int], rollout: list[int]) -> None:
+def test_slots(changed: dict, actor: list[int], critic: list[int], rollout: list[int]) -> None:
     slots = create_placement_groups(args(**changed))
     try:
         assert (slots["actor"].bundles, slots["rollout"].bundles) == (actor, rollout)
+        assert slots["critic"].bundles == critic
         handle = ray.remote(Probe).options(**slots["rollout"].manager_options()).remote()
         assert ray.get(handle.alive.remote())
-        for rank in range(len(actor)):
-            handle = ray.remote(Probe).options(**slots["actor"].train_options(rank)).remote()
-            assert ray.get(handle.alive.remote())
+        held = [handle]  # all alive at once: the shares of a slot add up
+        for role in ("actor", "critic"):
+            for rank in range(len(slots[role].bundles)):
+                held.append(ray.remote(Probe).options(**slots[role].train_options(rank)).remote())
+        assert all(ray.get([handle.alive.remote() for handle in held], timeout=60))
     finally:
         ray.util.remove_placement_group(slots["actor"].group)
 

@@ -55,7 +55,6 @@ NOT_YET: dict[str, str] = {
         ),
         _MODEL,
     ),
-    "slime.backends.megatron_utils.loss.get_values": "the critic",
     "slime.backends.megatron_utils.server.arguments": "a Megatron server for teachers",
     "slime.backends.sglang_utils.external": _EXTERNAL,
     "slime.ray.rollout": _EXTERNAL,

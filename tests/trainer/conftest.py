@@ -191,13 +191,15 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def hf_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """(kind, tied=True) -> folder of a tiny checkpoint, made once."""
-    made: dict[tuple[str, bool], Path] = {}
+    """(kind, tied=True, seed=0) -> folder of a tiny checkpoint, made once."""
+    made: dict[tuple[str, bool, int], Path] = {}
 
-    def get(kind: str = "qwen3", tied: bool = True) -> Path:
-        if (kind, tied) not in made:
-            made[kind, tied] = write_hf_model(tmp_path_factory.mktemp(f"{kind}-{tied}"), kind, tied)
-        return made[kind, tied]
+    def get(kind: str = "qwen3", tied: bool = True, seed: int = 0) -> Path:
+        key = (kind, tied, seed)
+        if key not in made:
+            folder = tmp_path_factory.mktemp(f"{kind}-{tied}-{seed}")
+            made[key] = write_hf_model(folder, kind, tied, seed)
+        return made[key]
 
     return get
 

@@ -77,22 +77,13 @@ def test_masked_positions_never_leak(hf_model, args_for, rollout_of):
     assert left[0]["tis"] == right[0]["tis"]
 
 
-def test_skipping_the_old_log_probs_changes_nothing(hf_model, args_for, rollout_of, monkeypatch):
+def test_skipping_the_old_log_probs_changes_nothing(hf_model, args_for, rollout_of):
     """One step per rollout: the training pass gives the same log-probs as a pass before it."""
-    from slime.trainer.trainer import Trainer
-
-    args, rollout = args_for(hf_model(), use_tis=True), rollout_of(5, steps=1)
-    skipped = _train(args, rollout)
-    add = Trainer._add_log_probs
-
-    def always(self, data):
-        from slime.trainer.forward_backward import compute_log_probs
-
-        add(self, data)
-        data["log_probs"] = compute_log_probs(self.args, self.model, data)
-
-    monkeypatch.setattr(Trainer, "_add_log_probs", always)
-    computed = _train(args, rollout)
+    rollout = rollout_of(5, steps=1)
+    skipped = _train(args_for(hf_model(), use_tis=True), rollout)
+    computed = _train(args_for(hf_model(), use_tis=True, use_rollout_entropy=True), rollout)
+    assert computed[0]["seconds/log_probs"] > 0
+    assert computed[0]["rollout_entropy"] == pytest.approx(computed[0]["entropy"], rel=1e-6)
     _close(skipped[1], computed[1], atol=1e-7)
     assert "seconds/log_probs" not in skipped[0]
     assert skipped[0]["train_rollout_logprob_abs_diff"] == pytest.approx(

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch.distributed as dist
 from conftest import free_port, make_args, make_rollout, rank_share
+from critic_ranks import run_critic_case
 from megatron.core import parallel_state
 
 from slime.trainer import initialize
@@ -31,6 +32,9 @@ def run_case(case: Case, out: Path) -> None:
     """Train as the case says, saving and resuming (from another case) where it says so."""
     world = dist.get_world_size()
     args = make_args(case["hf"], world_size=world, save=str(out / "checkpoint"), **case["args"])
+    if args.use_critic:
+        run_critic_case(case, args, out)
+        return
     if "resume" in case:
         args.load = str(out.parent / case["resume"] / "checkpoint")
     rollouts = [make_rollout(seed) for seed in range(case["rollouts"])]
