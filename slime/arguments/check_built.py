@@ -15,17 +15,10 @@ NOT_BUILT = (
     "offload_rollout",
     "release_train",
     # engines and transport
-    "use_fault_tolerance",
     "http_proxy",
     "use_distributed_post",
     "rollout_buffer_url",
     "rollout_external_engine_addrs",
-    "prefill_num_servers",
-    "sglang_config",
-    "update_weight_disk_dir",
-    "update_weight_local_checkpoint_dir",
-    "custom_update_weight_post_write_path",
-    "check_weight_update_equal",
     # algorithms
     "use_routing_replay",
     "use_rollout_routing_replay",
@@ -47,8 +40,6 @@ NOT_BUILT = (
 # Values of options whose other values work.
 NOT_BUILT_VALUES = {
     "rollout_data_transport": ("nixl",),
-    "update_weight_mode": ("delta",),
-    "update_weight_transport": ("disk",),
 }
 _MESSAGE = "is not built yet: this version would do nothing about it"
 

@@ -14,6 +14,7 @@ from slime.arguments.estimate import (
 )
 from slime.arguments.print_config import changed_options
 from slime.arguments.roles import args_of_role
+from slime.arguments.topology import DEFAULT_MODEL, EnginePlan, ModelPlan, plan_models
 
 FREE_PORT = "free loopback port"
 
@@ -108,34 +109,31 @@ def _rollout_processes(args: Namespace) -> list[Process]:
     ]
     if args.debug_train_only:
         return processes
-    if args.sglang_router_ip:
-        address = f"{args.sglang_router_ip}:{args.sglang_router_port}"
-        processes.append(Process("router", "joined, not started", address))
-    else:
-        names = [f"router of {model.name}" for model in args.sglang_models] or ["router"]
-        memory = ROUTER_GIB if on_cpu else 0.0
-        processes += [Process(name, "sglang-router", FREE_PORT, memory) for name in names]
-    external = args.rollout_external_engine_addrs or []
-    for index, address in enumerate(external):
-        processes.append(Process(f"engine {index}", "joined, not started", address))
-    for index, (size, serves) in enumerate([] if external else _engines(args)):
-        role = f"SGLang tp{size}, {args.sglang_server_args.get('dtype')}{serves}"
-        role += f", {args.engine_threads} thread(s)" if on_cpu else ""
-        processes.append(Process(f"engine {index}", role, FREE_PORT, engine_gib(args)))
+    models = plan_models(args)
+    for model in models:
+        name = "router" if model.name == DEFAULT_MODEL else f"router of {model.name}"
+        if args.sglang_router_ip:
+            address = f"{args.sglang_router_ip}:{args.sglang_router_port}"
+            processes.append(Process(name, "joined, not started", address))
+        else:
+            parts = ", prefill and decode apart" if model.disaggregated else ""
+            memory = ROUTER_GIB if on_cpu else 0.0
+            processes.append(Process(name, "sglang-router" + parts, FREE_PORT, memory))
+    processes += [_engine(args, model, engine) for model in models for engine in model.engines]
     return processes
 
 
-def _engines(args: Namespace) -> list[tuple[int, str]]:
-    """(tensor-parallel size, what it serves) of every engine."""
-    if not args.sglang_models:
-        return [(args.rollout_num_gpus_per_engine, "")] * args.rollout_num_engines
-    return [
-        (group.num_gpus_per_engine, f", {model.name} {group.worker_type}")
-        for model in args.sglang_models
-        for group in model.server_groups
-        if group.worker_type != "placeholder"
-        for _ in range(group.num_gpus // group.num_gpus_per_engine)
-    ]
+def _engine(args: Namespace, model: ModelPlan, engine: EnginePlan) -> Process:
+    name = f"engine {engine.index}"
+    if engine.address:
+        return Process(name, "joined, not started", engine.address.removeprefix("http://"))
+    dtype = engine.overrides.get("dtype", args.sglang_server_args.get("dtype"))
+    role = f"SGLang tp{engine.num_gpus}, {dtype}"
+    if model.name != DEFAULT_MODEL or engine.worker_type != "regular":
+        role += f", {model.name} {engine.worker_type}"
+    role += "" if model.update_weights else ", frozen"
+    role += f", {args.engine_threads} thread(s)" if args.device == "cpu" else ""
+    return Process(name, role, FREE_PORT, engine_gib(args))
 
 
 def _numbers(args: Namespace) -> dict[str, object]:

@@ -30,6 +30,7 @@ def resolve(raw: RawArguments, facts: Facts) -> Namespace:
     _resolve_debug(args)
     _resolve_models(args, facts)
     _resolve_cluster(args, raw)
+    _resolve_weights(args)
     resolve_precision(args)
     resolve_model(args, raw, facts)
     _resolve_batches(args, facts)
@@ -151,6 +152,14 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
         (args.cp_comm_type,) = args.cp_comm_type  # one kind for all layers: Megatron wants a text
     if args.distributed_backend is None:
         args.distributed_backend = "gloo" if on_cpu else "nccl"
+
+
+def _resolve_weights(args: Namespace) -> None:
+    """Folders of the transports that write files."""
+    if args.update_weight_transport == "disk" and args.update_weight_disk_dir is None:
+        args.update_weight_disk_dir = str(PurePath(args.run_dir, "weights"))
+    if args.update_weight_mode == "delta" and args.update_weight_local_checkpoint_dir is None:
+        args.update_weight_local_checkpoint_dir = str(PurePath(args.run_dir, "weights_local"))
 
 
 def _resolve_batches(args: Namespace, facts: Facts) -> None:

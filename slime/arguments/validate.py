@@ -13,6 +13,7 @@ from slime.arguments.check_model import check_checkpoint, check_layout, check_sh
 from slime.arguments.check_optimizer import check_optimizer
 from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
 from slime.arguments.check_tracking import check_tracking
+from slime.arguments.check_weights import check_weights
 from slime.arguments.errors import Problem
 from slime.arguments.facts import Facts
 from slime.arguments.raw import RawArguments
@@ -31,6 +32,7 @@ def validate(
     if not problems:  # a size of 0 would make nonsense of the sums below
         problems += check_ranks(args, raw)
         problems += check_engines(args, facts)
+        problems += check_weights(args)
         problems += check_batches(args, raw)
         problems += check_lengths(args, raw)
         problems += check_layout(args)

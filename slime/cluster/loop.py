@@ -9,6 +9,7 @@ from slime.cluster.children import Child, gather
 from slime.cluster.periodic import should_run_periodic_action
 from slime.cluster.train_actor import TrainGroup
 from slime.cluster.train_roles import train_roles
+from slime.cluster.weight_sync import WeightSync
 from slime.tracking.report import RunReport
 
 
@@ -23,12 +24,15 @@ class Loop:
     report: RunReport
     manager: Child
     train: TrainGroup | None
-    engine_urls: list[str]
+    has_engines: bool
     start_rollout_id: int
     num_rollout: int
     num_rollout_per_epoch: int | None
     critic: TrainGroup | None = None
     saved: int | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        self.weights = WeightSync(self.args, self.manager, self.train)
 
     def run(self) -> None:
         """Run all rollouts that are left."""
@@ -42,11 +46,12 @@ class Loop:
 
     def _step(self, rollout_id: int) -> None:
         with self.report.phase("rollout"):
-            (result,) = gather([self.manager.call("generate", rollout_id, rollout_id)])
+            result = self.weights.wait(self.manager.call("generate", rollout_id, rollout_id))
         metrics = dict(result.metrics)
         if self.train:
             with self.report.phase("train"):
                 metrics |= train_roles(self.args, self.train, self.critic, rollout_id, result)
+            self.weights.trained(rollout_id + 1)
             if self._due(rollout_id, self.args.save_interval) and self.args.save:
                 self._save(rollout_id)
             if (rollout_id + 1 - self.start_rollout_id) % self.args.update_weights_interval == 0:
@@ -85,19 +90,19 @@ class Loop:
         self.saved = rollout_id
 
     def _update_weights(self, version: int) -> float:
-        if not self.train or not self.engine_urls:
+        if not self.train or not self.has_engines:
             return 0.0
         with self.report.phase("weights"):
-            return max(gather(self.train.call("update_weights", self.engine_urls, version)))
+            return self.weights.update(version)
 
     def _evaluate(self, rollout_id: int, step: int) -> None:
         with self.report.phase("eval"):
-            (metrics,) = gather([self.manager.call("evaluate", rollout_id)])
+            metrics = self.weights.wait(self.manager.call("evaluate", rollout_id))
         self.report.evaluation(step, metrics)
 
     def _evaluates(self) -> bool:
         has_sets = bool(self.args.eval_prompt_data or self.args.eval_config)
-        return has_sets and bool(self.engine_urls)
+        return has_sets and self.has_engines
 
     def _due(self, rollout_id: int, interval: int | None) -> bool:
         return should_run_periodic_action(

@@ -9,7 +9,7 @@ import ray
 from slime.arguments.roles import args_of_role
 from slime.cluster.children import Child, gather
 from slime.cluster.placement import Slots
-from slime.cluster.rollout_manager import RolloutManager
+from slime.cluster.rollout_manager import CONTROL, RolloutManager
 from slime.cluster.train_actor import TrainActor, TrainGroup
 
 
@@ -17,7 +17,8 @@ def create_rollout_manager(args: Namespace, slots: Slots) -> Child:
     """The rollout manager, on the node of its first engine slot; not yet started."""
     log = _log(args, "rollout_manager")
     options = slots.manager_options()
-    handle = ray.remote(RolloutManager).options(**options).remote(args, str(log), slots.gpu_ids)
+    remote = ray.remote(concurrency_groups={CONTROL: 1})(RolloutManager)
+    handle = remote.options(**options).remote(args, str(log), slots.gpu_ids)
     return Child("rollout manager", handle, log)
 
 

@@ -15,12 +15,17 @@ from slime.cluster.children import logged, redirect_output
 from slime.cluster.measure import measure_evaluation, measure_rollout
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
 from slime.data.train_batch import convert_samples_to_train_data, split_by_dp
+from slime.engines.engine import Engine
 from slime.engines.servers import RolloutServers
 from slime.hooks import load_function
 from slime.rewards.normalize import post_process_rewards
 from slime.rollout.base_types import call_rollout_fn
 from slime.rollout.http_client import init_http_client, set_liveness_check
 from slime.samples.groups import flatten
+from slime.weights.engine_calls import EngineAddress
+
+# Calls that must be answered while a rollout is being generated.
+CONTROL = "control"
 
 
 @dataclass
@@ -47,12 +52,12 @@ class RolloutManager:
         self._critic_config: dict[str, int] | None = None
 
     @logged
-    def start(self) -> list[str]:
-        """Start router and engines (none in ``--debug-train-only``); returns their addresses."""
+    def start(self) -> bool:
+        """Start router and engines; returns whether there are any."""
         args = self.args
         if args.debug_train_only:
             self._load()
-            return []
+            return False
         self.servers = RolloutServers(args, args.run_dir, self._gpu_ids)
         with ThreadPoolExecutor(max_workers=1) as pool:  # the engines take longer than the prompts
             loading = pool.submit(self._load)
@@ -60,7 +65,37 @@ class RolloutManager:
             loading.result()
         set_liveness_check(self.servers.check_responds)
         init_http_client(args)
-        return self.servers.engine_urls
+        return True
+
+    @ray.method(concurrency_group=CONTROL)
+    @logged
+    def updatable_engines(self) -> list[EngineAddress]:
+        """Engines that take the trainer's weights now; no health checks until `weights_updated`."""
+        if self.servers is None:
+            return []
+        self.servers.pause_checks()
+        return [self._address(engine) for engine in self.servers.updatable()]
+
+    @ray.method(concurrency_group=CONTROL)
+    @logged
+    def waiting_engines(self) -> list[EngineAddress]:
+        """Engines that were started again and need the present weights; asked during `generate`."""
+        if self.servers is None:
+            return []
+        return [self._address(engine) for engine in self.servers.waiting()]
+
+    @ray.method(concurrency_group=CONTROL)
+    @logged
+    def weights_updated(self, urls: list[str], left_behind: dict[str, str]) -> None:
+        """An update reached the engines ``urls``, but for those left behind (and why)."""
+        if self.servers is not None:
+            self.servers.resume_checks()
+            self.servers.updated(urls, left_behind)
+
+    def _address(self, engine: Engine) -> EngineAddress:
+        node = ray.get_runtime_context().get_node_id()
+        ours = engine.process is not None
+        return EngineAddress(engine.url, engine.plan.num_gpus, node, takes_memory=ours)
 
     def _load(self) -> None:
         args = self.args

@@ -47,10 +47,10 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
     report.stage(_starting(args))
     starting = [manager.call("start")] + (start_training(train) if train else [])
     starting_critic = start_training(critic) if critic else []
-    engine_urls, *loaded = gather(starting)
+    has_engines, *loaded = gather(starting)
     gather(starting_critic)
     start = first_rollout(args, loaded)
-    loop = _make_loop(args, report, manager, train, critic, engine_urls, start)
+    loop = _make_loop(args, report, manager, train, critic, has_engines, start)
     report.begin(loop.start_rollout_id, loop.num_rollout)
     loop.run()
 
@@ -61,7 +61,7 @@ def _make_loop(
     manager: Child,
     train: TrainGroup | None,
     critic: TrainGroup | None,
-    engine_urls: list[str],
+    has_engines: bool,
     start: int,
 ) -> Loop:
     if train:
@@ -80,7 +80,7 @@ def _make_loop(
         manager=manager,
         train=train,
         critic=critic,
-        engine_urls=engine_urls,
+        has_engines=has_engines,
         start_rollout_id=start,
         num_rollout=num_rollout,
         num_rollout_per_epoch=per_epoch,

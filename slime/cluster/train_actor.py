@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,16 @@ import numpy as np
 import ray
 
 from slime.cluster.children import logged, redirect_output
+from slime.weights.engine_calls import EngineAddress
+from slime.weights.errors import EnginesLeftBehind
+
+
+@dataclass(frozen=True)
+class WeightUpdate:
+    """What came of an update: the seconds it took, and by address why an engine missed it."""
+
+    seconds: float
+    left_behind: dict[str, str]
 
 PerPosition = dict[int, np.ndarray]
 """Per-token values by a sample's position in the rollout, between actor and critic."""
@@ -102,26 +113,25 @@ class TrainActor:
         return ray.get(batches[self.trainer.parallel_config()["dp_rank"]])
 
     @logged
-    def update_weights(self, engine_urls: list[str], version: int) -> float:
-        """Send the weights to the engines as ``version``; returns the seconds it took."""
-        from slime.weights.expected import checkpoint_shapes
-        from slime.weights.tensor import TensorWeightUpdater
-
+    def update_weights(self, engines: list[EngineAddress], version: int) -> WeightUpdate:
+        """Send the weights to the engines as ``version``."""
         started = time.monotonic()
         self.trainer.weights_sent(version)
         buckets = self.trainer.hf_weight_buckets(self.args.update_weight_buffer_size)
+        left_behind: dict[str, str] = {}
         if self.rank == 0:
             if self._updater is None:
-                self._updater = TensorWeightUpdater(
-                    engine_urls,
-                    expected=checkpoint_shapes(self.args.hf_checkpoint),
-                    ranks_per_engine=self.args.rollout_num_gpus_per_engine,
-                )
-            self._updater.update(buckets, version)
-        else:
-            for _ in buckets:
-                pass  # the gathering is collective
-        return time.monotonic() - started
+                from slime.weights.choose import make_updater
+
+                node, host = ray.get_runtime_context().get_node_id(), self.address()[0]
+                self._updater = make_updater(self.args, node, host)
+            try:
+                self._updater.update(engines, buckets, version)
+            except EnginesLeftBehind as error:
+                left_behind = error.reasons
+        for _ in buckets:
+            pass  # the gathering is collective
+        return WeightUpdate(time.monotonic() - started, left_behind)
 
     @logged
     def save(self, rollout_id: int) -> None:

@@ -12,38 +12,71 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slime.arguments.model_config import read_model_config
+from slime.arguments.topology import EnginePlan
+
 LOOPBACK = "127.0.0.1"
+# Imported by the engine when the trainer hands it weights through memory.
+MEMORY_LOADER = "slime.weights.memory.load"
 _NO_PROXY = ("no_proxy", "NO_PROXY")
 _SOURCE_ROOT = Path(__file__).parents[2]
 _PLUGINS = Path(__file__).parent / "sglang_plugins"  # lets SGLang find our plug-in's entry point
+_FIRST_BOOTSTRAP_PORT = 8998
 _MAX_CPU_REQUESTS = 256  # concurrent requests beyond which a CPU only adds latency
 _CPU_KV_BYTES = 2 * 1024**3
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def engine_command(args: Namespace, index: int, port: int) -> list[str]:
-    """Command of engine `index` (0-based), serving on `port` of the loopback interface."""
+def engine_command(
+    args: Namespace, plan: EnginePlan, port: int, encoder_urls: Sequence[str] = ()
+) -> list[str]:
+    """Command of an engine, serving on `port` of the loopback interface.
+
+    `encoder_urls`: engines that encode media for this one; with any, it holds no encoder itself.
+    """
     options: dict[str, Any] = {
-        "model_path": args.hf_checkpoint,
+        "model_path": plan.model_path,
         "dtype": args.dtype,
-        "tp_size": args.rollout_num_gpus_per_engine,
-        "random_seed": args.rollout_seed + index,
+        "tp_size": plan.num_gpus,
+        "random_seed": args.rollout_seed + plan.index,
         "log_level_http": "warning",
+        "custom_weight_loader": [MEMORY_LOADER],
+        **_role_options(plan, encoder_urls),
     }
     if args.device == "cpu":
-        options |= cpu_options(args)
+        options |= cpu_options(args, plan)
     else:
         options["base_gpu_id"] = 0  # of those that `engine_environment` makes visible
-    options |= {key: value for key, value in args.sglang_server_args.items() if value is not None}
+    given = {**args.sglang_server_args, **plan.overrides}
+    options |= {key: value for key, value in given.items() if value is not None}
     options |= {"host": LOOPBACK, "port": port}
     module = "slime.engines.cpu_launch" if args.device == "cpu" else "sglang.launch_server"
     return [sys.executable, "-m", module, *to_flags(options)]
 
 
-def cpu_options(args: Namespace) -> dict[str, Any]:
+def _role_options(plan: EnginePlan, encoder_urls: Sequence[str]) -> dict[str, Any]:
+    """Options of engines that do only a part of the work."""
+    options: dict[str, Any] = {}
+    if plan.worker_type in ("prefill", "decode"):
+        options["disaggregation_mode"] = plan.worker_type
+    if plan.worker_type == "prefill":
+        options["disaggregation_bootstrap_port"] = bootstrap_port(plan)
+    if plan.worker_type == "encoder":
+        options["encoder_only"] = True
+    elif encoder_urls:
+        options |= {"language_only": True, "encoder_urls": list(encoder_urls)}
+    return options
+
+
+def bootstrap_port(plan: EnginePlan) -> int:
+    """Where a prefill engine tells decode engines how to fetch what it computed."""
+    return _FIRST_BOOTSTRAP_PORT + plan.index
+
+
+def cpu_options(args: Namespace, plan: EnginePlan) -> dict[str, Any]:
     """What SGLang's CPU path needs, with memory bounded by the sizes of the run instead of by the
     machine."""
-    requests = max_running_requests(args)
+    requests = max_running_requests(args, plan.peers)
     return {
         "device": "cpu",
         "attention_backend": "torch_native",
@@ -53,23 +86,30 @@ def cpu_options(args: Namespace) -> dict[str, Any]:
         "sleep_on_idle": True,  # else the idle scheduler spins and takes the core the trainer needs
         "disable_overlap_schedule": True,
         "max_running_requests": requests,
-        "max_total_tokens": max_total_tokens(args, requests),
+        "max_total_tokens": max_total_tokens(args, _architecture(args, plan), requests),
     }
 
 
-def max_running_requests(args: Namespace) -> int:
-    """Requests that one engine runs at once: its share of a rollout, at most
+def _architecture(args: Namespace, plan: EnginePlan) -> Mapping[str, Any]:
+    """What config.json of the engine's model says."""
+    if plan.model_path == args.hf_checkpoint:
+        architecture: Mapping[str, Any] = args.hf_architecture
+        return architecture
+    return read_model_config(Path(plan.model_path))
+
+
+def max_running_requests(args: Namespace, peers: int) -> int:
+    """Requests that one of `peers` engines runs at once: its share of a rollout, at most
     `_MAX_CPU_REQUESTS`."""
     groups = max(args.rollout_batch_size or 1, args.over_sampling_batch_size or 0)
     samples = groups * args.n_samples_per_prompt
-    share = -(-samples // max(args.rollout_num_engines, 1))
+    share = -(-samples // max(peers, 1))
     return max(8, min(share, _MAX_CPU_REQUESTS))
 
 
-def max_total_tokens(args: Namespace, requests: int) -> int:
+def max_total_tokens(args: Namespace, model: Mapping[str, Any], requests: int) -> int:
     """Tokens of the key/value cache: all running requests at full length, within
     `_CPU_KV_BYTES`."""
-    model = args.hf_architecture
     context = int(model["max_position_embeddings"])
     longest = args.rollout_max_context_len or context
     if args.rollout_max_prompt_len and args.rollout_max_response_len:
@@ -102,7 +142,11 @@ def server_environment(inherited: Mapping[str, str], *first: Path) -> dict[str, 
 
 
 def engine_environment(
-    args: Namespace, inherited: Mapping[str, str], scratch: Path, gpu_ids: Sequence[int] = ()
+    args: Namespace,
+    plan: EnginePlan,
+    inherited: Mapping[str, str],
+    scratch: Path,
+    gpu_ids: Sequence[int] = (),
 ) -> dict[str, str]:
     """Environment of an engine: on a CPU also threads and what makes SGLang take its CPU path.
 
@@ -118,7 +162,7 @@ def engine_environment(
             "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE": f"file://{scratch}/ranks",
             "GLOO_SOCKET_IFNAME": "lo",
             # One entry per rank: any core will do. Without it SGLang wants a NUMA node per rank.
-            "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * args.rollout_num_gpus_per_engine),
+            "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * plan.num_gpus),
         }
     if gpu_ids:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
@@ -131,8 +175,10 @@ def engine_environment(
     }
 
 
-def router_command(args: Namespace, port: int, prometheus_port: int) -> list[str]:
-    """Command of the router, serving on `port` of the loopback interface."""
+def router_command(
+    args: Namespace, port: int, prometheus_port: int, disaggregated: bool = False
+) -> list[str]:
+    """Command of a router, serving on `port` of the loopback interface."""
     options: dict[str, Any] = {
         # The router's own defaults notice a dead engine only after minutes.
         "health_check_interval_secs": 1,
@@ -146,6 +192,8 @@ def router_command(args: Namespace, port: int, prometheus_port: int) -> list[str
         "policy": "round_robin",
     }
     options |= {key: value for key, value in args.router_args.items() if value is not None}
+    if disaggregated:
+        options["pd_disaggregation"] = True
     options |= {
         "host": LOOPBACK,
         "port": port,

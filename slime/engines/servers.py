@@ -1,38 +1,41 @@
-"""The rollout side's servers: SGLang engines behind a router, started together, watched and stopped
+"""The rollout side's servers: SGLang engines behind routers, started together, watched and stopped
 together."""
 
+import contextlib
+import functools
 import os
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 
+from slime.arguments.topology import DEFAULT_MODEL, ModelPlan, plan_models
 from slime.engines import command, ports
+from slime.engines.engine import Engine, Place, State
 from slime.engines.errors import EngineDied
 from slime.engines.health import HealthProbes
+from slime.engines.health_monitor import RolloutHealthMonitor
+from slime.engines.keeper import Keeper
 from slime.engines.process import ServerProcess
+from slime.engines.router import Router, router_name
+from slime.engines.start_up import STARTUP_SECONDS, StartUp
 
-_STARTUP_SECONDS = {"cpu": 600.0, "cuda": 1800.0}
-_POLL_SECONDS = 0.1
-_PROGRESS_SECONDS = 2.0
-_PORT_ATTEMPTS = 4
 _LONGEST_TEMP_PATH = 50
 _STOP_SECONDS = 1.0  # SGLang looks for its SIGTERM every 5 s and has nothing to save
 
 
 class RolloutServers:
-    """Engines and router of one run; all are children of this process and listen on the loopback
-    interface.
+    """Engines and routers of one run; those it starts are children of this process and listen on
+    the loopback interface.
 
     Attributes:
-        router_url: Where to send requests, e.g. `http://127.0.0.1:3000`; set by `start`.
-        engine_urls: The engines themselves, for weights and aborts, which the router does not
-        forward.
+        engines: All of them, in the order of the plan.
+        routers: One for each model.
     """
 
     def __init__(
@@ -40,195 +43,237 @@ class RolloutServers:
     ) -> None:
         """`gpu_ids`: the devices of all engines in their order; none on a CPU."""
         self.args = args
-        self._gpu_ids = list(gpu_ids)
-        self.router_url = ""
-        self.engine_urls: list[str] = []
+        self.engines: list[Engine] = []
+        self.routers: list[Router] = []
         self._logs = Path(run_dir) / "logs"
-        self._router: ServerProcess | None = None
-        self._engines: list[ServerProcess] = []
         self._probes: HealthProbes | None = None
+        self._keeper: Keeper | None = None
+        self._monitor: RolloutHealthMonitor | None = None
         # Children die with the thread that started them, so that thread must live as long as this
         # object.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-spawner")
         self._scratch = _short_scratch()
-        self._http = requests.Session()
-        self._http.trust_env = False  # a proxy from the environment must not see loopback traffic
+        self._place = Place(args, self._logs, Path(self._scratch.name), self._spawner, gpu_ids)
+
+    @property
+    def router_url(self) -> str:
+        """The router of the trained model (or of the first one)."""
+        return self._main_router().url
+
+    @property
+    def engine_urls(self) -> list[str]:
+        """The engines themselves, for what routers do not forward."""
+        return [engine.url for engine in self.engines]
 
     def start(self, progress: Callable[[str], None]) -> None:
-        """Start everything at once and return when the router answers for every engine.
+        """Start everything at once and return when the routers answer for every engine.
 
-        Sets `args.sglang_router_ip` and `args.sglang_router_port`. `progress` gets a short text
-        every 2 seconds.
+        Sets `args.sglang_router_ip`, `args.sglang_router_port` and, for several models,
+        `args.sglang_model_routers`. `progress` gets a short text every 2 seconds.
 
         Raises:
             EngineDied: a server ended or did not get ready in time; everything has been stopped
             again.
         """
-        started = time.monotonic()
+        models = plan_models(self.args)
         try:
-            count = self.args.rollout_num_engines
-            preferred = self.args.sglang_router_port
-            router_port, prometheus_port, *engine_ports = ports.free_ports(
-                count + 2, preferred=preferred
-            )
-            self.engine_urls = [""] * count
-            for index, port in enumerate(engine_ports):
-                self._engines.append(self._start_engine(index, port))
-            self._router = self._start_router(router_port, prometheus_port)
-            self._wait_ready(progress, started)
-            self._note_shared_memory()
-            self._register(progress, started)
+            self._create(models)
+            StartUp(self, progress).run()
         except BaseException:
             self.stop()
             raise
-        self._probes = self._make_probes()
-        router = urlsplit(self.router_url)
-        self.args.sglang_router_ip, self.args.sglang_router_port = router.hostname, router.port
+        self._tell_where()
+        if self.args.use_fault_tolerance:
+            self._keep()
+        else:
+            self._probes = self._make_probes()
 
-    def check(self) -> None:
-        """Raise `EngineDied` if an engine or the router has ended."""
-        for server in self._all():
-            server.check()
+    def check(self) -> bool:
+        """Whether something is being repaired; never without `--use-fault-tolerance`.
 
-    def check_responds(self) -> None:
+        Raises:
+            EngineDied: an engine or a router has ended and is not restarted.
+        """
+        if self._keeper is not None:
+            return self._keeper.check()
+        for server in [*self.engines, *self.routers]:
+            if failure := server.failure():
+                raise EngineDied(failure)
+        return False
+
+    def check_responds(self) -> bool:
         """As `check`, and raise too if one that runs has stopped answering. Does not block.
 
         To be called again and again while an answer is outstanding: each call starts the health
         checks that are due (`--rollout-health-check-interval` and `-timeout`).
         """
-        self.check()
+        repairing = self.check()
         if self._probes is not None:
             self._probes.check()
+        return repairing
+
+    def updatable(self) -> list[Engine]:
+        """Engines of the trained model that take weights now."""
+        if self._keeper is not None:
+            return self._keeper.updatable()
+        return [engine for engine in self.engines if engine.trained]
+
+    def waiting(self) -> list[Engine]:
+        """Engines that were started again and need the present weights before they serve."""
+        return self._keeper.waiting() if self._keeper is not None else []
+
+    def updated(self, urls: Sequence[str], left_behind: Mapping[str, str]) -> None:
+        """An update of the weights reached the engines `urls`, but for those left behind.
+
+        Raises:
+            EngineDied: one was left behind and is not restarted.
+        """
+        if self._keeper is not None:
+            self._keeper.updated(urls, left_behind)
+        elif left_behind:
+            self.check()
+            listed = "; ".join(f"engine {url} {reason}" for url, reason in left_behind.items())
+            raise EngineDied(f"the new weights did not reach every engine: {listed}")
+
+    def pause_checks(self) -> None:
+        """No health checks: the engines load weights."""
+        if self._monitor is not None:
+            self._monitor.pause()
+
+    def resume_checks(self) -> None:
+        """Health checks again."""
+        if self._monitor is not None:
+            self._monitor.resume()
 
     def stop(self) -> None:
         """End all servers: asked first, killed by pid and process group after a few seconds. May be
         called twice."""
-        if self._probes is not None:
-            self._probes.stop()
-        servers = self._all()
+        for watcher in (self._monitor, self._keeper, self._probes):
+            if watcher is not None:
+                watcher.stop()
+        for router in self.routers:
+            if router.process is None:
+                self._leave(router)
+        servers = self.processes()
         for server in servers:
             server.terminate()
         deadline = time.monotonic() + _STOP_SECONDS
         for server in servers:
             server.kill(deadline)
-        self._engines, self._router = [], None
+        for router in self.routers:
+            router.close()
+        self.engines, self.routers = [], []
         self._spawner.shutdown()
-        self._http.close()
         self._scratch.cleanup()
 
-    def _all(self) -> list[ServerProcess]:
-        return [*self._engines, *([self._router] if self._router else [])]
+    def _leave(self, router: Router) -> None:
+        """Somebody else's router must not send requests to engines that end."""
+        for engine in self.engines:
+            if engine.url and router.is_for(engine.plan):
+                with contextlib.suppress(requests.RequestException, TimeoutError):
+                    router.remove(engine.url)
+
+    def processes(self) -> list[ServerProcess]:
+        """Those that were started here."""
+        servers = [*self.engines, *self.routers]
+        return [server.process for server in servers if server.process is not None]
+
+    def start_router(self, model: str, port: int, prometheus: int, disaggregated: bool) -> Router:
+        """A router of our own."""
+        name = router_name(model)
+        process = ServerProcess(
+            name,
+            command.router_command(self.args, port, prometheus, disaggregated),
+            command.server_environment(os.environ),
+            self._logs / f"{name.replace(' ', '_')}.log",
+            self._spawner,
+        )
+        return Router(model, f"http://{command.LOOPBACK}:{port}", process)
+
+    def move(self, server: Engine | Router, port: int, prometheus: int) -> None:
+        """Start a server whose process has been killed on another port."""
+        if isinstance(server, Engine):
+            server.start(port)
+            return
+        plans = [engine.plan for engine in self.engines if server.is_for(engine.plan)]
+        disaggregated = any(plan.worker_type == "prefill" for plan in plans)
+        moved = self.start_router(server.model, port, prometheus, disaggregated)
+        server.url, server.process = moved.url, moved.process
+
+    def restart_router(self, router: Router) -> None:
+        """A new process in its place, at the same address."""
+        if router.process is None:
+            raise EngineDied(f"{router.failure()}\nit is not ours to restart")
+        router.process.kill(time.monotonic())
+        port = urlsplit(router.url).port
+        assert port is not None
+        (prometheus,) = ports.free_ports(1)
+        self.move(router, port, prometheus)
+
+    def _create(self, models: Sequence[ModelPlan]) -> None:
+        """All engines and routers, with ports, started but not waited for."""
+        for model in models:
+            encoders = [plan.index for plan in model.encoders]
+            for plan in model.engines:
+                mine = [] if plan.worker_type == "encoder" else encoders
+                trained = model.update_weights and not self.args.debug_rollout_only
+                self.engines.append(Engine(plan, trained, self._place, mine))
+        own = [engine for engine in self.engines if not engine.plan.address]
+        preferred = None if self.args.sglang_router_ip else self.args.sglang_router_port
+        chosen = ports.free_ports(2 * len(models) + len(own), preferred=preferred)
+        router_ports, engine_ports = chosen[: 2 * len(models)], chosen[2 * len(models) :]
+        own_ports = dict(zip((engine.name for engine in own), engine_ports, strict=True))
+        for engine in own:  # an engine needs the addresses of the encoders
+            url = f"http://{command.LOOPBACK}:{own_ports[engine.name]}"
+            self._place.urls[engine.plan.index] = url
+        for engine in own:
+            engine.start(own_ports[engine.name])
+        for index, model in enumerate(models):
+            if self.args.sglang_router_ip:
+                url = f"http://{self.args.sglang_router_ip}:{self.args.sglang_router_port}"
+                self.routers.append(Router(model.name, url, None))
+            else:
+                port, prometheus = router_ports[2 * index : 2 * index + 2]
+                self.routers.append(
+                    self.start_router(model.name, port, prometheus, model.disaggregated)
+                )
+
+    def _tell_where(self) -> None:
+        main = urlsplit(self.router_url)
+        if len(self.routers) > 1:
+            places = {router.model: urlsplit(router.url) for router in self.routers}
+            self.args.sglang_model_routers = {
+                model: (place.hostname, place.port)
+                for model, place in {DEFAULT_MODEL: main, **places}.items()
+            }
+        self.args.sglang_router_ip, self.args.sglang_router_port = main.hostname, main.port
+
+    def _main_router(self) -> Router:
+        trained = [model.name for model in plan_models(self.args) if model.update_weights]
+        ours = [router for router in self.routers if router.model in trained]
+        return (ours or self.routers)[0]
+
+    def _keep(self) -> None:
+        for engine in self.engines:
+            engine.state = State.SERVING
+        self._keeper = Keeper(
+            self.engines,
+            self.routers,
+            self.restart_router,
+            STARTUP_SECONDS[self.args.device],
+            log=functools.partial(print, flush=True),
+        )
+        self._keeper.start()
+        self._monitor = RolloutHealthMonitor(self._keeper, self.args)
+        self._monitor.start()
 
     def _make_probes(self) -> HealthProbes:
-        # The first generates a token where nothing else is generated, so it asks all processes.
-        urls = [f"{url}/health_generate" for url in self.engine_urls]
-        urls.append(f"{self.router_url}/liveness")
-        targets = {
-            server.name: (url, server.log_tail)
-            for server, url in zip(self._all(), urls, strict=True)
-        }
-        args = self.args
+        servers = [*self.engines, *self.routers]
         return HealthProbes(
-            targets,
-            interval=args.rollout_health_check_interval,
-            timeout=args.rollout_health_check_timeout,
+            {s.name: (s.health_url, s.log_tail) for s in servers},
+            interval=self.args.rollout_health_check_interval,
+            timeout=self.args.rollout_health_check_timeout,
         )
-
-    def _start_engine(self, index: int, port: int) -> ServerProcess:
-        self.engine_urls[index] = f"http://{command.LOOPBACK}:{port}"
-        scratch = Path(tempfile.mkdtemp(dir=self._scratch.name))
-        return ServerProcess(
-            f"engine {index}",
-            command.engine_command(self.args, index, port),
-            command.engine_environment(self.args, os.environ, scratch, self._gpus_of(index)),
-            self._logs / f"engine_{index}.log",
-            self._spawner,
-        )
-
-    def _gpus_of(self, index: int) -> list[int]:
-        count = self.args.rollout_num_gpus_per_engine
-        return self._gpu_ids[index * count : (index + 1) * count]
-
-    def _start_router(self, port: int, prometheus_port: int) -> ServerProcess:
-        self.router_url = f"http://{command.LOOPBACK}:{port}"
-        return ServerProcess(
-            "router",
-            command.router_command(self.args, port, prometheus_port),
-            command.server_environment(os.environ),
-            self._logs / "router.log",
-            self._spawner,
-        )
-
-    def _wait_ready(self, progress: Callable[[str], None], started: float) -> None:
-        """Wait until all answer; a server that lost the race for its port is started again on
-        another."""
-        attempts = 1
-        reported = started
-        while True:
-            attempts += self._restart_where_port_taken(attempts)
-            self.check()
-            ready = [self._answers(url + "/health") for url in self.engine_urls]
-            if all(ready) and self._answers(self.router_url + "/workers"):
-                return
-            now = time.monotonic()
-            if now - reported >= _PROGRESS_SECONDS:
-                reported = now
-                self._note_shared_memory()
-                progress(f"engines ready: {sum(ready)} of {len(ready)} ({now - started:.0f} s)")
-            self._check_time(started, "become ready")
-            time.sleep(_POLL_SECONDS)
-
-    def _restart_where_port_taken(self, attempts: int) -> int:
-        """Start again what could not bind its port; returns how many were."""
-        restarted = 0
-        for server in self._all():
-            # SGLang may stay alive after it failed to bind, so being alive proves nothing.
-            taken = ports.says_port_taken(server.log_tail(lines=200))
-            if not taken or attempts + restarted >= _PORT_ATTEMPTS:
-                continue
-            server.kill(time.monotonic())
-            server.log.rename(server.log.with_suffix(f".attempt{attempts + restarted}.log"))
-            restarted += 1
-            port, prometheus_port = ports.free_ports(2)
-            if server is self._router:
-                self._router = self._start_router(port, prometheus_port)
-            else:
-                index = self._engines.index(server)
-                self._engines[index] = self._start_engine(index, port)
-        return restarted
-
-    def _register(self, progress: Callable[[str], None], started: float) -> None:
-        """Tell the router its engines and wait until it sends to all of them."""
-        for url in self.engine_urls:
-            self._http.post(f"{self.router_url}/workers", json={"url": url}, timeout=10)
-        while True:
-            self.check()
-            workers = self._http.get(f"{self.router_url}/workers", timeout=10).json()["workers"]
-            healthy = {worker["url"] for worker in workers if worker["is_healthy"]}
-            if healthy >= set(self.engine_urls):
-                break
-            self._check_time(started, "be accepted by the router")
-            time.sleep(_POLL_SECONDS)
-        took = time.monotonic() - started
-        progress(
-            f"engines ready: {len(healthy)} of {len(healthy)} behind the router ({took:.0f} s)"
-        )
-
-    def _note_shared_memory(self) -> None:
-        for server in self._all():
-            server.note_shared_memory()
-
-    def _answers(self, url: str) -> bool:
-        try:
-            return self._http.get(url, timeout=2).ok
-        except requests.RequestException:
-            return False
-
-    def _check_time(self, started: float, what: str) -> None:
-        limit = _STARTUP_SECONDS[self.args.device]
-        if time.monotonic() - started > limit:
-            tails = "\n".join(server.log_tail() for server in self._all())
-            raise EngineDied(f"the engines did not {what} within {limit:.0f} s\n{tails}")
 
 
 def _short_scratch() -> tempfile.TemporaryDirectory[str]:

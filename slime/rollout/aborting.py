@@ -5,6 +5,7 @@ from argparse import Namespace
 from typing import Any
 
 from slime.rollout.engine_requests import get_model_url
+from slime.rollout.errors import RolloutError
 from slime.rollout.generate_state import GenerateState
 from slime.rollout.http_client import get, post
 from slime.samples.groups import flatten
@@ -37,7 +38,13 @@ async def abort(args: Namespace, rollout_id: int) -> list[list[Sample]]:
 
 
 async def _abort_engines(args: Namespace) -> None:
-    """The router forwards no aborts, so every engine behind it is asked."""
+    """The router forwards no aborts, so every engine behind it is asked.
+
+    One that does not answer is asked again in the next round, if it is still there.
+    """
     listed: dict[str, Any] = await get(get_model_url(args, "default", "/workers"))
     urls = [worker["url"] for worker in listed["workers"]]
-    await asyncio.gather(*(post(f"{url}/abort_request", {"abort_all": True}) for url in urls))
+    requests = (post(f"{url}/abort_request", {"abort_all": True}, max_retries=0) for url in urls)
+    for result in await asyncio.gather(*requests, return_exceptions=True):
+        if isinstance(result, BaseException) and not isinstance(result, RolloutError):
+            raise result

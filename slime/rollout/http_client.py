@@ -32,12 +32,13 @@ _SHOWN_BODY_CHARACTERS = 500
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
     weakref.WeakKeyDictionary()
 )
-_liveness_check: Callable[[], None] | None = None
+_liveness_check: Callable[[], bool | None] | None = None
 
 
-def set_liveness_check(check: Callable[[], None] | None) -> None:
+def set_liveness_check(check: Callable[[], bool | None] | None) -> None:
     """`check` is called between retries and while requests wait for their answers; it must not
-    block. What it raises (an engine that died, or no longer responds) ends the request at once."""
+    block. What it raises (an engine that died, or no longer responds) ends the request at once. As
+    long as it returns True, something is being repaired: that time is not counted."""
     global _liveness_check
     _liveness_check = check
 
@@ -93,7 +94,8 @@ def _session() -> aiohttp.ClientSession:
 async def _request(method: str, url: str, max_retries: int, **options: Any) -> Any:
     pause = _FIRST_PAUSE_SECONDS
     first_failure = math.inf
-    for attempt in range(max_retries + 1):
+    attempt = 0
+    while True:
         try:
             status, content = await _watched(_exchange(method, url, options))
             if status < 300:
@@ -103,17 +105,19 @@ async def _request(method: str, url: str, max_retries: int, **options: Any) -> A
                 raise RolloutError(f"{method} {url} was refused: {reason}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
-        if _liveness_check is not None:
-            _liveness_check()
         now = time.monotonic()
-        first_failure = min(first_failure, now)
-        if now - first_failure + pause > RETRY_SECONDS or attempt == max_retries:
-            break
+        if _liveness_check is not None and _liveness_check():
+            first_failure = math.inf
+        else:
+            attempt += 1
+            first_failure = min(first_failure, now)
+            if now - first_failure + pause > RETRY_SECONDS or attempt > max_retries:
+                break
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     spent = time.monotonic() - first_failure
     raise RolloutError(
-        f"{method} {url} failed {attempt + 1} times in {spent:.1f} s, last with {reason}"
+        f"{method} {url} failed {attempt} times in {spent:.1f} s, last with {reason}"
     )
 
 

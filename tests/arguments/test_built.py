@@ -17,8 +17,8 @@ from slime.arguments.registry import all_flags
             "--use-distributed-post --enable-mtp-training",
             ["--enable-mtp-training", "--use-distributed-post"],
         ),
-        ("--update-weight-mode delta", ["--update-weight-mode"]),
-        ("--update-weight-mode full", []),
+        ("--rollout-data-transport nixl", ["--rollout-data-transport"]),
+        ("--rollout-data-transport object-store", []),
     ],
 )
 def test_refused(words: str, refused: list[str], argv: list[str]) -> None:

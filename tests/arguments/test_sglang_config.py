@@ -58,7 +58,7 @@ def test_the_plan_shows_every_engine_and_router(argv: list[str], config: Path) -
         "tp1, float32, actor prefill",
         "tp2, float32, actor decode",
         "tp2, float32, actor decode",
-        "tp3, float32, reward regular",
+        "tp3, float32, reward regular, frozen",
     ]
 
 

@@ -8,6 +8,7 @@ from urllib.request import proxy_bypass_environment
 import pytest
 
 import slime
+from slime.arguments.topology import EnginePlan
 from slime.engines import command
 
 
@@ -39,6 +40,11 @@ def make_args(**changes):
     return Namespace(**(values | changes))
 
 
+def plan(**changes):
+    values = {"index": 0, "model": "default", "model_path": "/models/m", "peers": 2}
+    return EnginePlan(**(values | changes))
+
+
 def options(words):
     """`--a 1 --b` as {"--a": "1", "--b": None}."""
     pairs = {}
@@ -55,7 +61,7 @@ def test_flags():
 
 
 def test_cpu_engine_runs_the_cpu_launcher_on_loopback_and_sleeps_when_idle():
-    words = command.engine_command(make_args(), index=1, port=4321)
+    words = command.engine_command(make_args(), plan(index=1), port=4321)
     assert words[:3] == [sys.executable, "-m", "slime.engines.cpu_launch"]
     found = options(words)
     assert found["--host"] == "127.0.0.1"
@@ -66,12 +72,14 @@ def test_cpu_engine_runs_the_cpu_launcher_on_loopback_and_sleeps_when_idle():
 
 
 def test_sizes_follow_the_run():
-    found = options(command.engine_command(make_args(), 0, 1))
+    found = options(command.engine_command(make_args(), plan(), 1))
     assert found["--max-running-requests"] == "64"  # 16 x 8 over two engines
     assert found["--max-total-tokens"] == str(64 * 40)
-    lone = make_args(rollout_num_engines=1, rollout_batch_size=1, n_samples_per_prompt=1)
+    lone = make_args(rollout_batch_size=1, n_samples_per_prompt=1)
     lone.over_sampling_batch_size = 1
-    assert options(command.engine_command(lone, 0, 1))["--max-total-tokens"] == str(8 * 40)
+    assert options(command.engine_command(lone, plan(peers=1), 1))["--max-total-tokens"] == str(
+        8 * 40
+    )
 
 
 def test_the_cache_holds_one_full_context_and_stays_within_its_memory():
@@ -79,18 +87,19 @@ def test_the_cache_holds_one_full_context_and_stays_within_its_memory():
     args.hf_architecture |= {"max_position_embeddings": 2**20}
     # 2 (keys, values) x 2 layers x 2 heads x 32 x 4 bytes = 1 KiB a token; 64 full contexts would
     # be 64 GiB.
-    assert command.max_total_tokens(args, 64) == 2 * 1024**2
+    assert command.max_total_tokens(args, args.hf_architecture, 64) == 2 * 1024**2
     args.hf_architecture |= {"num_hidden_layers": 2000}
-    assert command.max_total_tokens(args, 64) == 2**20 + 1
+    assert command.max_total_tokens(args, args.hf_architecture, 64) == 2**20 + 1
 
 
 def test_cuda_engine_is_the_stock_server_on_its_own_gpus():
-    args = make_args(device="cuda", dtype="bfloat16", rollout_num_gpus_per_engine=4)
-    words = command.engine_command(args, index=1, port=1)
+    args = make_args(device="cuda", dtype="bfloat16")
+    four = plan(index=1, num_gpus=4)
+    words = command.engine_command(args, four, port=1)
     assert words[2] == "sglang.launch_server"
     found = options(words)
     assert found["--base-gpu-id"] == "0"
-    environment = command.engine_environment(args, {}, Path("/scratch/e1"), gpu_ids=[4, 5, 6, 7])
+    environment = command.engine_environment(args, four, {}, Path("/scratch/e1"), [4, 5, 6, 7])
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5,6,7"
     assert found["--tp-size"] == "4"
     assert "--attention-backend" not in found
@@ -104,7 +113,7 @@ def test_what_the_user_passes_through_wins():
         "context_length": None,
     }
     args = make_args(sglang_server_args=passed, router_args={"policy": "cache_aware"})
-    found = options(command.engine_command(args, 0, 1))
+    found = options(command.engine_command(args, plan(), 1))
     assert found["--max-total-tokens"] == "99"
     assert "--sleep-on-idle" not in found
     assert found["--log-level"] == "debug"
@@ -123,7 +132,8 @@ def test_router_notices_a_dead_engine_within_a_second():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_environment_keeps_what_is_inherited(device):
     inherited = {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9", "PYTHONPATH": "/mine"}
-    found = command.engine_environment(make_args(device=device), inherited, Path("/scratch/e0"))
+    args, scratch = make_args(device=device), Path("/scratch/e0")
+    found = command.engine_environment(args, plan(), inherited, scratch)
     assert found["TMPDIR"] == "/scratch/e0"
     assert found["SLIME_RUN_ID"] == "r1"
     assert found["OMP_NUM_THREADS"] == {"cpu": "3", "cuda": "9"}[device]
@@ -148,3 +158,27 @@ def test_no_proxy_stands_between_the_servers(inherited, expected, monkeypatch):
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, environment[name])
     assert proxy_bypass_environment("127.0.0.1:30000")
+
+
+def test_a_groups_own_options_win_over_those_of_all_engines():
+    args = make_args(sglang_server_args={"log_level": "debug", "chunked_prefill_size": 1})
+    found = options(command.engine_command(args, plan(overrides={"log_level": "error"}), 1))
+    assert found["--log-level"] == "error"
+    assert found["--chunked-prefill-size"] == "1"
+
+
+def test_disaggregated_engines_know_their_part():
+    """Running them needs GPUs and a transfer library; their command lines need neither."""
+    args = make_args(device="cuda")
+    prefill = options(command.engine_command(args, plan(worker_type="prefill", index=3), 1))
+    assert prefill["--disaggregation-mode"] == "prefill"
+    assert prefill["--disaggregation-bootstrap-port"] == "9001"
+    decode = options(command.engine_command(args, plan(worker_type="decode"), 1))
+    assert decode["--disaggregation-mode"] == "decode"
+    encoder = options(command.engine_command(args, plan(worker_type="encoder"), 1))
+    assert "--encoder-only" in encoder
+    words = command.engine_command(args, plan(), 1, encoder_urls=["http://a:1", "http://b:2"])
+    assert "--language-only" in words
+    assert " ".join(words).count("--encoder-urls http://a:1 http://b:2") == 1
+    assert "--pd-disaggregation" in command.router_command(args, 1, 2, disaggregated=True)
+    assert "--pd-disaggregation" not in command.router_command(args, 1, 2)

@@ -7,13 +7,15 @@ import sys
 import textwrap
 
 from slime.engines import command
-from tests.engines.test_command import make_args
+from tests.engines.test_command import make_args, plan
 
 
 def run(tmp_path, code):
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(code))
-    environment = command.engine_environment(make_args(engine_threads=1), os.environ, tmp_path)
+    environment = command.engine_environment(
+        make_args(engine_threads=1), plan(), os.environ, tmp_path
+    )
     result = subprocess.run(
         [sys.executable, script], env=environment, capture_output=True, text=True, timeout=200
     )

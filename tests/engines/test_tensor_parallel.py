@@ -1,8 +1,13 @@
 """An engine of two ranks on a CPU: log-probs and weight updates."""
 
-import psutil
+import contextlib
+import os
 
-from slime.weights.expected import checkpoint_shapes
+import psutil
+import torch.distributed as dist
+
+from slime.weights.distributed import DistributedWeightUpdater
+from slime.weights.engine_calls import EngineAddress
 from slime.weights.tensor import TensorWeightUpdater
 from tests.engines.real_servers import (
     generate,
@@ -14,6 +19,15 @@ from tests.engines.real_servers import (
 )
 
 PROMPTS = [[5, 9, 3], list(range(2, 38))]
+
+
+@contextlib.contextmanager
+def dist_of_one():
+    """A trainer has a group of its own beside the one it shares with the engines."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 def difference_to(model, url):
@@ -35,11 +49,14 @@ def test_two_ranks_equal_the_hugging_face_model_before_and_after_an_update(tmp_p
         }
         assert listening == {"127.0.0.1"}
 
-        new = make_model(seed=3)
-        named = [(n, t) for n, t in new.state_dict().items() if n != "lm_head.weight"]
-        updater = TensorWeightUpdater(
-            servers.engine_urls, ranks_per_engine=2, expected=checkpoint_shapes(folder)
-        )
-        updater.update([named], version=1)
-        updater.close()
-        assert difference_to(new, servers.router_url) < 1e-5
+        engines = [EngineAddress(servers.engine_urls[0], num_gpus=2, takes_memory=True)]
+        with dist_of_one():
+            for version, updater in enumerate(
+                [TensorWeightUpdater(), TensorWeightUpdater(node="other"),
+                 DistributedWeightUpdater("gloo", timeout=30)], start=1
+            ):  # fmt: skip
+                new = make_model(seed=2 + version)
+                named = [(n, t) for n, t in new.state_dict().items() if n != "lm_head.weight"]
+                updater.update(engines, [named], version)
+                assert difference_to(new, servers.router_url) < 1e-5
+                updater.close()
