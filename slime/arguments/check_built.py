@@ -18,7 +18,6 @@ NOT_BUILT = (
     "http_proxy",
     "use_distributed_post",
     "rollout_buffer_url",
-    "rollout_external_engine_addrs",
     # algorithms
     "use_routing_replay",
     "use_rollout_routing_replay",

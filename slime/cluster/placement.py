@@ -58,7 +58,8 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
     """
     resource = "GPU" if args.device == "cuda" else "CPU"
     train = 0 if args.debug_rollout_only else args.world_size
-    rollout = 0 if args.debug_train_only else args.rollout_num_gpus
+    without = args.debug_train_only or args.rollout_external_engine_addrs
+    rollout = 0 if without else args.rollout_num_gpus
     trained = train + args.critic_own_slots
     total = max(trained, rollout) if args.colocate else trained + rollout
     bundle = {"GPU": 1, "CPU": 1} if resource == "GPU" else {"CPU": 1}

@@ -4,6 +4,7 @@ import contextlib
 import signal
 from argparse import Namespace
 
+from slime.arguments.errors import ConfigError
 from slime.arguments.roles import args_of_role
 from slime.cluster.children import Child, RunFailed, gather
 from slime.cluster.local_ray import start_ray, stop_ray
@@ -12,6 +13,7 @@ from slime.cluster.placement import create_placement_groups
 from slime.cluster.roles import create_rollout_manager, create_training_models, start_training
 from slime.cluster.supervisor import Interrupted, Supervisor
 from slime.cluster.train_actor import TrainGroup
+from slime.engines.external import apply_external_engine_info_to_args
 from slime.tracking.report import RunReport
 
 
@@ -20,11 +22,17 @@ def run(args: Namespace) -> int:
     report = RunReport(args)
     supervisor = Supervisor()
     try:
+        if args.rollout_external_engine_addrs and not args.debug_train_only:
+            report.stage("looking at the external engines")
+            apply_external_engine_info_to_args(args)
         with supervisor:
             _run(args, report, supervisor)
     except Interrupted as interrupt:
         report.interrupted(signal.Signals(interrupt.number).name)
         return 128 + interrupt.number
+    except ConfigError as error:
+        report.failed(str(error))
+        return 2
     except (RunFailed, TimeoutError, ConnectionError) as error:
         report.failed(str(error))
         return 1

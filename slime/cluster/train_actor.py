@@ -23,6 +23,7 @@ class WeightUpdate:
     seconds: float
     left_behind: dict[str, str]
 
+
 PerPosition = dict[int, np.ndarray]
 """Per-token values by a sample's position in the rollout, between actor and critic."""
 
