@@ -23,7 +23,7 @@ _NESTED = re.compile(r"  - nested class `(\w+)`: (.*)")
 _METHOD = re.compile(r"  - `(?:async )?(\w+)(\(.*)`")
 
 _MODEL = "conversion of this model family"
-_EXTERNAL = "engines that others started, and topologies of several groups"
+_EXTERNAL = "engines of one group as actors on several nodes"
 # Published module or name -> what it waits for.
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(
@@ -56,10 +56,7 @@ NOT_YET: dict[str, str] = {
         _MODEL,
     ),
     "slime.backends.megatron_utils.server.arguments": "a Megatron server for teachers",
-    "slime.backends.sglang_utils.external": _EXTERNAL,
     "slime.ray.rollout": _EXTERNAL,
-    "slime.ray.rollout_validation": _EXTERNAL,
-    "slime.utils.health_monitor": "restarts of engines",
     "slime.observability.logging_utils": "trackers chosen by name",
     "slime.observability.rollout_data_utils.validate_rollout_routed_experts_for_replay": "replay",
     "slime.observability.trace_utils": "traces",
