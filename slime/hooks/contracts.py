@@ -68,7 +68,15 @@ CONTRACTS: dict[str, Contract] = {
     "custom_advantage_function_path": Contract(("args", "rollout_data")),
     "custom_loss_function_path": Contract(("args", "batch", "logits", "sum_of_sample_mean")),
     "custom_tis_function_path": Contract(
-        ("args",), ("pg_loss", "train_log_probs", "rollout_log_probs", "micro_batch")
+        ("args",),
+        (
+            "pg_loss",
+            "train_log_probs",
+            "rollout_log_probs",
+            "loss_masks",
+            "total_lengths",
+            "response_lengths",
+        ),
     ),
     "custom_pg_loss_reducer_function_path": Contract(
         ("total_lengths", "response_lengths", "loss_masks", "calculate_per_token_loss")
