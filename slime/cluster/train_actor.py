@@ -117,7 +117,7 @@ class TrainActor:
     def update_weights(self, engines: list[EngineAddress], version: int) -> WeightUpdate:
         """Send the weights to the engines as ``version``."""
         started = time.monotonic()
-        self.trainer.weights_sent(version)
+        self.trainer.policies.sent(version)
         buckets = self.trainer.hf_weight_buckets(self.args.update_weight_buffer_size)
         left_behind: dict[str, str] = {}
         if self.rank == 0:

@@ -6,10 +6,8 @@ Every method is collective: all ranks of the train group call it, in the same or
 from __future__ import annotations
 
 import math
-import time
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +21,10 @@ from slime.trainer.advantages import compute_advantages_and_returns
 from slime.trainer.checkpoint_content import TrainState
 from slime.trainer.exchange import PerPosition, hear, tell
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
-from slime.trainer.forward_backward import forward_backward, forward_outputs
+from slime.trainer.forward_backward import forward_backward
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 from slime.trainer.hf_weights import load_hf_weights
 from slime.trainer.model_provider import build_model_chunks
-from slime.trainer.old_actor import OldActors
 from slime.trainer.optimizer import (
     NonFiniteError,
     build_optimizer,
@@ -35,9 +32,9 @@ from slime.trainer.optimizer import (
     step,
     wrap_model,
 )
-from slime.trainer.response_log_probs import log_probs_function
+from slime.trainer.policies import Policies
 from slime.trainer.rollout_tensors import RolloutBatch, prepare
-from slime.trainer.weight_snapshots import WeightSnapshots
+from slime.trainer.stopwatch import Stopwatch
 
 # Each has the whole weights: a run that skips on must not fill the disk.
 _MAX_DUMPS = 3
@@ -60,12 +57,11 @@ class Trainer:
         self.args = args
         self.model = wrap_model(args, build_model_chunks(args, self.role))
         self.optimizer, self.scheduler = build_optimizer(args, self.model)
-        self.snapshots = WeightSnapshots(self.model)
+        self.policies = Policies(args, self.model)
         self.saver = checkpoint.CheckpointSaver(args)
         self.extra_state: dict[str, Any] = {}
         self.weight_version = 0
-        self.old_actors = OldActors(self.snapshots)
-        self._seconds: dict[str, float] = {}
+        self._watch = Stopwatch()
         self._prepared: RolloutBatch = {}
         self._dumps = 0
 
@@ -82,7 +78,7 @@ class Trainer:
         """
         args = self.args
         if self.role == "actor":
-            self._load_snapshots()
+            self.policies.load(self._load_weights)
         iteration = checkpoint.usable_iteration(
             args.load, args.ckpt_step, args.use_previous_checkpoint
         )
@@ -97,16 +93,6 @@ class Trainer:
             self.optimizer.reload_model_params()
         self.weight_version = int(self.extra_state.get("weight_version", 0))
         return iteration + 1
-
-    def _load_snapshots(self) -> None:
-        """The weights of the reference and of a teacher, beside the policy's."""
-        args = self.args
-        if args.use_reference:
-            self._load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
-            self.snapshots.take("ref")
-        if args.use_opd and args.opd_type == "megatron":
-            self._load_weights(args.opd_teacher_load, args.opd_teacher_ckpt_step)
-            self.snapshots.take("teacher")
 
     def _load_weights(self, path: str, step: int | None) -> None:
         """Weights only, of a Hugging Face folder or a torch_dist checkpoint (at ``step``)."""
@@ -156,16 +142,16 @@ class Trainer:
         Raises:
             ValueError: the rollout data is inconsistent, or lacks what the arguments ask for.
         """
-        self._seconds = {}
+        self._watch = Stopwatch()
         self.saver.poll()
         if self.args.reset_optimizer_states:
             reset_states(self.optimizer)
-        with self._timed("prepare"):
+        with self._watch.timed("prepare"):
             data = prepare(self.args, rollout_data)
         if values is not None:
             hear(data, "values", values)
         if self._wants_advantages():
-            self._add_log_probs(data)
+            self.policies.add_log_probs(data, self.weight_version, self._watch)
             if parallel_state.is_pipeline_last_stage(ignore_virtual=True):
                 compute_advantages_and_returns(self.args, data)
         self._prepared = data
@@ -186,18 +172,18 @@ class Trainer:
                 state. With ``--no-check-for-nan-in-loss-and-grad`` the step is skipped instead.
         """
         data, self._prepared = self._prepared, {}
-        with self._timed("train"):
+        with self._watch.timed("train"):
             count = len(data["num_microbatches"])
             steps = [self._step(rollout_id, data, index) for index in range(count)]
         self.weight_version += 1
-        self._update_reference(rollout_id)
+        self.policies.trained(rollout_id)
         done = [metrics for metrics in steps if metrics]
         metrics = {key: sum(s[key] for s in done) / len(done) for key in (done or [{}])[0]}
         metrics.update(steps=float(len(done)), tokens=self._count_tokens(data))
         metrics["lr"] = done[-1]["lr"] if done else self._learning_rate()
         if len(done) < count:
             metrics["skipped_steps"] = float(count - len(done))
-        metrics.update({f"seconds/{name}": seconds for name, seconds in self._seconds.items()})
+        metrics.update({f"seconds/{name}": value for name, value in self._watch.seconds.items()})
         return metrics
 
     def skip_training(self) -> None:
@@ -205,48 +191,8 @@ class Trainer:
         self._prepared = {}
         self.weight_version += 1
 
-    def weights_sent(self, version: int) -> None:
-        """The engines have the present weights as ``version``."""
-        if self.args.keep_old_actor:
-            self.old_actors.sent(version)
-
     def _wants_advantages(self) -> bool:
         return self.args.loss_type != "sft_loss" and self.args.compute_advantages_and_returns
-
-    def _add_log_probs(self, data: RolloutBatch) -> None:
-        """Log-probs of the reference, the teacher and the policy before training, where anything
-        needs them.
-
-        With one step per rollout the policy that trains IS the old policy, so its log-probs come
-        for free from the training forward pass.
-        """
-        args = self.args
-        if args.use_reference:
-            data.update(self._log_probs(data, "ref", "ref_"))
-        if args.use_opd and args.opd_type == "megatron":
-            data.update(self._log_probs(data, "teacher", "teacher_"))
-        old = self.old_actors.tag_for(data, self.weight_version) if args.keep_old_actor else None
-        needed = (
-            old is not None
-            or (len(data["num_microbatches"]) > 1 and not args.use_rollout_logprobs)
-            or (len(data["num_microbatches"]) > 1 and args.get_mismatch_metrics)
-            or args.kl_coef != 0
-            or (args.use_opd and not args.use_rollout_logprobs)
-            or args.use_rollout_entropy
-            or args.custom_advantage_function_path is not None
-        )
-        if needed:
-            data.update(self._log_probs(data, old, ""))
-
-    def _log_probs(self, data: RolloutBatch, weights: str | None, prefix: str) -> dict[str, Any]:
-        """``<prefix>log_probs`` (and entropy) under a snapshot, or the present weights."""
-        using = self.snapshots.using(weights) if weights else nullcontext()
-        with self._timed(f"{prefix}log_probs"), using:
-            if self.args.custom_megatron_before_log_prob_hook_path:
-                hook = load_function(self.args.custom_megatron_before_log_prob_hook_path)
-                hook(self.args, self.model, prefix)
-            outputs = forward_outputs(self.args, self.model, data, log_probs_function)
-        return {prefix + key: value for key, value in outputs.items()}
 
     def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
         """The metrics of one optimizer step; none when it was skipped."""
@@ -287,12 +233,6 @@ class Trainer:
     def _learning_rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def _update_reference(self, rollout_id: int) -> None:
-        """``--ref-update-interval``: every so many rollouts the present policy is the reference."""
-        interval = self.args.ref_update_interval
-        if interval and (rollout_id + 1) % interval == 0:
-            self.snapshots.take("ref")
-
     def _count_tokens(self, data: RolloutBatch) -> float:
         tokens = torch.tensor(float(sum(data["total_lengths"])), dtype=torch.float64)
         if parallel_state.get_data_parallel_world_size() > 1:
@@ -329,12 +269,6 @@ class Trainer:
     def save_hf(self, path: str | Path) -> None:
         """Export to a folder that `transformers` loads."""
         save_hf_model_direct_to_path(self.args, path, self.model)
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
 
 
 def _is_hf_folder(path: str | None) -> bool:
