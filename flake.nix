@@ -14,7 +14,7 @@
         cpu = readLock ./requirements.lock.txt;
         cuda = readLock ./requirements.cuda.lock.txt;
       };
-      pins = import ./nix/check_pins.nix { inherit locks; } (readJSON ./nix/pins.json);
+      pins = import ./nix/check_pins.nix { lock = locks.cuda; } (readJSON ./nix/pins.json);
 
       # Without nixpkgs: the machine's own shell and Python.
       host = import ./nix/host.nix { inherit system; };

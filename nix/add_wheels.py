@@ -5,53 +5,72 @@ The files come from the store of wheels that Bazel uses too, and from pip where 
 its locked sha256 and added under the name that nix/site.nix asks for.
 """
 
-import os
-import re
+import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+if not __package__:  # started as a program
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from slime.doctor.lock_file import Locked, LockError, read_lock
+from third_party.pypi.store import Requirement, StoreError, fetch, store_root, wheel_of
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from third_party.pypi.store import Requirement, StoreError, fetch, store_root, wheel_of  # noqa: E402
 
 
-def locked(lock: Path) -> list[Requirement]:
-    """The lock's lines, continuation lines joined."""
-    text = lock.read_text().replace("\\\n", " ")
-    return [
-        Requirement(re.sub(" +", " ", line))
-        for line in text.splitlines()
-        if line and not line.startswith("#")
-    ]
+def add(store: Path, package: Locked, folder: Path) -> None:
+    """Add one wheel of the store of wheels to the Nix store, by way of `folder`.
+
+    Raises:
+        StoreError: the file is not the locked one.
+    """
+    pin = f"{package.name}=={package.version}"
+    wheel = wheel_of(store, requirement(package))
+    assert wheel is not None, pin
+    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if found != package.sha256:
+        raise StoreError(
+            f"{pin}: wrong hash\n  locked:  {package.sha256}\n  found:   {found}\n"
+            f"  what to do: remove {wheel.parent} and run this again"
+        )
+    named = folder / f"{package.name}-{package.version}.whl"
+    shutil.copyfile(wheel, named)
+    command = ["nix-store", "--add-fixed", "sha256", str(named)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    named.unlink()
+
+
+def requirement(package: Locked) -> Requirement:
+    """The lock's line as the store of wheels takes it."""
+    return Requirement(f"{package.name}=={package.version} --hash=sha256:{package.sha256}")
 
 
 def main(names: list[str]) -> int:
-    """Add all of the lock's wheels, or those of the packages named."""
-    wanted = locked(ROOT / "requirements.lock.txt")
-    if names:
-        wanted = [one for one in wanted if one.pin.partition("==")[0] in names]
+    """Add the wheels of the packages named, or of all."""
+    lock = ROOT / "requirements.lock.txt"
     store = store_root()
-    store.mkdir(parents=True, exist_ok=True)
     try:
-        fetch(store, wanted)
-    except StoreError as error:
+        packages = read_lock(lock)
+        if unknown := sorted(set(names) - packages.keys()):
+            raise LockError(f"{', '.join(unknown)} is not in {lock.name}")
+        wanted = [packages[name] for name in names] or list(packages.values())
+        store.mkdir(parents=True, exist_ok=True)
+        fetch(store, [requirement(package) for package in wanted])
+        with tempfile.TemporaryDirectory() as folder:
+            for package in wanted:
+                add(store, package, Path(folder))
+    except (LockError, StoreError) as error:
         print(error, file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as folder:
-        for one in wanted:
-            named = Path(folder, one.pin.replace("==", "-") + ".whl")
-            shutil.copyfile(wheel_of(store, one), named)
-            command = ["nix-store", "--add-fixed", "sha256", str(named)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            named.unlink()
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"cannot add wheels to the Nix store: {error}", file=sys.stderr)
+        return 1
     print(f"added {len(wanted)} wheels to the Nix store")
     return 0
 
 
 if __name__ == "__main__":
-    os.umask(0o022)
     sys.exit(main(sys.argv[1:]))

@@ -1,25 +1,27 @@
-# Compares nix/pins.json with the locks and returns the pins. Needs no nixpkgs (that part is nix/stack.nix).
-{ locks }:
+# Compares nix/pins.json with the CUDA lock and returns the pins. Needs no nixpkgs (that part is nix/stack.nix).
+{ lock }:
 pins:
 let
-  # A pin that comes as a wheel: the lock must hold this version and this file.
-  check =
-    name: pin:
+  # What a pin says (version, and sha256 if it comes as a wheel) is what the lock holds.
+  same =
+    package: pin:
     let
-      locked = locks.cuda.${name} or (throw "nix/pins.json: ${name} is not in requirements.cuda.lock.txt");
+      locked = lock.${package} or (throw "nix/pins.json: ${package} is not in requirements.cuda.lock.txt");
       compare =
         field:
         if pin.${field} == locked.${field} then
           true
         else
-          throw "${name}: ${field} differs: nix/pins.json has ${pin.${field}}, requirements.cuda.lock.txt has ${locked.${field}}";
+          throw "${package}: ${field} differs: nix/pins.json has ${pin.${field}}, requirements.cuda.lock.txt has ${
+            locked.${field}
+          }";
     in
-    builtins.all compare [
-      "version"
-      "sha256"
-    ];
+    builtins.all compare (builtins.filter (field: pin ? ${field}) [ "version" "sha256" ]);
+
+  # Of what nixpkgs brings, the lock holds some packages too.
   names = builtins.attrNames pins.packages;
-  wheels = builtins.filter (name: pins.packages.${name} ? sha256) names;
+  isLocked = name: pins.packages.${name}.from == "wheel" || lock ? ${name};
 in
-assert builtins.all (name: check name pins.packages.${name}) wheels;
+assert builtins.all (name: same name pins.packages.${name}) (builtins.filter isLocked names);
+assert same "nvidia-cuda-runtime" { version = pins.cuda.runtime; };
 pins

@@ -26,9 +26,12 @@ let
         inherit value;
       };
 
-  packages = builtins.listToAttrs (map parse lines);
+  parsed = map parse lines;
+  packages = builtins.listToAttrs parsed;
+  twice = builtins.filter (one: count one.name > 1) parsed;
+  count = name: builtins.length (builtins.filter (one: one.name == name) parsed);
 in
-if builtins.length (builtins.attrNames packages) != builtins.length lines then
-  throw "${label}: a package is locked twice"
-else
+if builtins.length (builtins.attrNames packages) == builtins.length parsed then
   packages
+else
+  throw "${label}: ${(builtins.head twice).name} is locked twice"

@@ -18,21 +18,22 @@ let
     what: pinned: carried:
     if pinned == carried then true else throw "${what} differs: nix/pins.json has ${pinned}, nixpkgs has ${carried}";
 
-  # A package under test: its version, and the source that it is built from.
-  check =
-    name: pin:
-    let
-      package = python.pkgs.${name};
-    in
-    assert same "${name}: version" pin.version package.version;
-    assert same "${name}: hash of the source" pin.hash package.src.outputHash;
-    package;
-
   fromNixpkgs = builtins.filter (name: pins.packages.${name}.from == "nixpkgs") (builtins.attrNames pins.packages);
+
+  # Of a package that nixpkgs brings: its version, and the source that it is built from.
+  samePackage =
+    name:
+    let
+      pin = pins.packages.${name};
+      carried = python.pkgs.${name};
+    in
+    same "${name}: version" pin.version carried.version
+    && same "${name}: hash of the source" pin.hash carried.src.outputHash;
 in
 assert same "CUDA: version" pins.cuda.version cuda.cudaMajorMinorVersion;
 assert same "CUDA: runtime" pins.cuda.runtime cuda.cuda_cudart.version;
 assert same "Python: version" pins.python.version python.pythonVersion;
+assert builtins.all samePackage fromNixpkgs;
 {
   inherit pkgs python;
   libraries = [
@@ -40,5 +41,5 @@ assert same "Python: version" pins.python.version python.pythonVersion;
     cuda.cuda_nvcc
     cuda.nccl
   ]
-  ++ map (name: check name pins.packages.${name}) fromNixpkgs;
+  ++ map (name: python.pkgs.${name}) fromNixpkgs;
 }

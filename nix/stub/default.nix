@@ -6,10 +6,11 @@
 # proves that the flake's structure and pins hold together, NOT that the real nixpkgs has these attributes.
 { system, config ? { } }:
 let
+  # Refuses to be built. `inputs` are evaluated with it, as those of a real package are.
   package =
-    name: attributes:
+    name: inputs: attributes:
     derivation {
-      inherit name system;
+      inherit name system inputs;
       builder = "/bin/sh";
       args = [
         "-c"
@@ -21,10 +22,10 @@ let
       meta = { };
     }
     // attributes;
-  plain = name: package name { };
+  plain = name: package name [ ] { };
   fromSource =
     name: version: hash:
-    package "${name}-${version}" {
+    package "${name}-${version}" [ ] {
       inherit version;
       src.outputHash = hash;
     };
@@ -32,7 +33,7 @@ let
   cuda = {
     inherit pkgs;
     cudaMajorMinorVersion = "13.0";
-    cuda_cudart = package "cuda_cudart" { version = "13.0.96"; };
+    cuda_cudart = package "cuda_cudart" [ ] { version = "13.0.96"; };
     cuda_nvcc = plain "cuda_nvcc";
     nccl = plain "nccl";
   };
@@ -56,16 +57,16 @@ let
     nixfmt = plain "nixfmt";
     pre-commit = plain "pre-commit";
     python311 = plain "python3-3.11";
-    python312 = package "python3-3.12" {
+    python312 = package "python3-3.12" [ ] {
       pythonVersion = "3.12";
       pkgs = pythonPackages;
     };
     ruff = plain "ruff";
     yamllint = plain "yamllint";
 
-    dockerTools.buildLayeredImage = image: package image.name { inherit (image) contents config; };
+    dockerTools.buildLayeredImage = image: package image.name (image.contents ++ image.config.Env) { };
     lib.makeBinPath = packages: builtins.concatStringsSep ":" (map (one: "${one}/bin") packages);
-    mkShell = shell: package shell.name { inherit (shell) packages; };
+    mkShell = shell: package shell.name shell.packages { };
     writeShellScript = name: text: builtins.toFile name (builtins.unsafeDiscardStringContext text);
   };
 in
