@@ -1,10 +1,12 @@
-"""Bring the CPU lock's wheels into the Nix store: `python3 nix/add_wheels.py [PACKAGE ...]`.
+"""Bring a lock's wheels into the Nix store: `python3 nix/add_wheels.py [--cuda] [PACKAGE ...]`.
 
 The files come from the store of wheels that Bazel uses too, and from pip where it lacks them
 (third_party/pypi/store.py), so pip's own configuration decides where from. Each is compared with
-its locked sha256 and added under the name that nix/site.nix asks for.
+its locked sha256 and added under the name that nix/site.nix asks for. Pip takes wheels for the
+Python that it runs under: 3.11 for the CPU lock, 3.12 for the CUDA one.
 """
 
+import argparse
 import hashlib
 import shutil
 import subprocess
@@ -19,6 +21,7 @@ from slime.doctor.lock_file import Locked, LockError, read_lock
 from third_party.pypi.store import Requirement, StoreError, fetch, store_root, wheel_of
 
 ROOT = Path(__file__).resolve().parent.parent
+LOCKS = {False: ("requirements.lock.txt", (3, 11)), True: ("requirements.cuda.lock.txt", (3, 12))}
 
 
 def add(store: Path, package: Locked, folder: Path) -> None:
@@ -48,19 +51,36 @@ def requirement(package: Locked) -> Requirement:
     return Requirement(f"{package.name}=={package.version} --hash=sha256:{package.sha256}")
 
 
-def main(names: list[str]) -> int:
-    """Add the wheels of the packages named, or of all."""
-    lock = ROOT / "requirements.lock.txt"
+def wanted(lock: Path, names: list[str]) -> list[Locked]:
+    """The packages named, or all of the lock.
+
+    Raises:
+        LockError: the lock cannot be read, or has none of that name.
+    """
+    packages = read_lock(lock)
+    if unknown := sorted(set(names) - packages.keys()):
+        raise LockError(f"{', '.join(unknown)} is not in {lock.name}")
+    return [packages[name] for name in names] or list(packages.values())
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Add the wheels."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cuda", action="store_true", help="of the CUDA lock")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="only these")
+    options = parser.parse_args(argv)
+    file, python = LOCKS[options.cuda]
+    if sys.version_info[:2] != python:
+        here, there = (".".join(map(str, one)) for one in (sys.version_info[:2], python))
+        print(f"{file} is for Python {there}, this is {here}: run python{there}", file=sys.stderr)
+        return 1
     store = store_root()
     try:
-        packages = read_lock(lock)
-        if unknown := sorted(set(names) - packages.keys()):
-            raise LockError(f"{', '.join(unknown)} is not in {lock.name}")
-        wanted = [packages[name] for name in names] or list(packages.values())
+        packages = wanted(ROOT / file, options.packages)
         store.mkdir(parents=True, exist_ok=True)
-        fetch(store, [requirement(package) for package in wanted])
+        fetch(store, [requirement(package) for package in packages])
         with tempfile.TemporaryDirectory() as folder:
-            for package in wanted:
+            for package in packages:
                 add(store, package, Path(folder))
     except (LockError, StoreError) as error:
         print(error, file=sys.stderr)
@@ -68,9 +88,9 @@ def main(names: list[str]) -> int:
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"cannot add wheels to the Nix store: {error}", file=sys.stderr)
         return 1
-    print(f"added {len(wanted)} wheels to the Nix store")
+    print(f"added {len(packages)} wheels to the Nix store")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

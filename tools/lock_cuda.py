@@ -1,7 +1,8 @@
 """Resolve the CUDA set: for another Python and another platform than those that run this.
 
 Pip can only resolve for the Python that it runs under, so uv does it here, without installing
-anything; uv's own settings decide where it looks. Of the wheels that uv lists for a package the lock takes the one that an installer would.
+anything; uv's own settings decide where it looks. Of the wheels that uv lists for a package the
+lock takes the one that an installer would.
 """
 
 import subprocess

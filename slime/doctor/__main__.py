@@ -42,7 +42,7 @@ def examine(machine: Machine, device: str) -> list[Finding]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Look, print, and say by the exit code whether all is well."""
-    parser = argparse.ArgumentParser(prog="slime doctor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="doctor", description=__doc__)
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nix.conftest import Flake
+from tests.nix.conftest import ROOT, Flake
 
 SITE = ".#packages.x86_64-linux.site-cpu"
 ADD = (sys.executable, "nix/add_wheels.py")
@@ -100,6 +100,12 @@ def test_unknown_package(small: Flake):
     assert done.returncode == 1 and "nowhere is not in requirements.lock.txt" in done.stderr
 
 
+def test_cuda_lock_wants_its_own_python(small: Flake):
+    done = small.run(*ADD, "--cuda")
+    assert done.returncode == 1
+    assert "requirements.cuda.lock.txt is for Python 3.12, this is 3.11" in done.stderr
+
+
 def test_two_wheels_with_different_files_of_one_name(small: Flake, make_wheel):
     digests = {"low": make_wheel("low"), "top": make_wheel("top", **{"low/__init__.py": "y = 2\n"})}
     write_lock(small, digests)
@@ -107,3 +113,15 @@ def test_two_wheels_with_different_files_of_one_name(small: Flake, make_wheel):
     error = small.error("build", "-L", SITE)
     assert "low/__init__.py differs between" in error
     assert "low-1.0.whl and" in error and "top-1.0.whl" in error
+
+
+def test_commands_of_the_document(small: Flake):
+    """docs/nix.md shows them for any Debian machine; here the lock is small."""
+    tree = (ROOT / "flake.nix").resolve().parent  # runfiles are links into the source tree
+    text = (tree / "docs/nix.md").read_text()
+    section = text.partition("\n## On any Debian machine\n")[2].partition("\n## ")[0]
+    commands = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    assert len(commands) > 5
+    script = "\n".join(["set -eux", *commands])
+    done = small.run("bash", "-c", script)
+    assert done.returncode == 0, done.stderr
