@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from slime.doctor.finding import Finding
 
@@ -34,16 +35,11 @@ def show(device: str, findings: Sequence[Finding], console: Console) -> None:
     table = Table(title=f"slime doctor: runs on {device}", title_justify="left")
     table.add_column("check", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    table.add_column("found", overflow="fold")
-    table.add_column("what to do", overflow="fold")
+    table.add_column("found, and what to do", overflow="fold")
     for one in findings:
-        style = _STYLES[one.status]
+        text = f"{one.found}\n-> {one.remedy}" if one.remedy else one.found
         # Text from the machine is shown as it is: brackets in it are no markup.
-        table.add_row(one.check, f"[{style}]{one.status}[/]", *map(_plain, (one.found, one.remedy)))
+        table.add_row(one.check, Text(one.status, _STYLES[one.status]), Text(text))
     console.print(table)
     number = counted(findings)
     console.print(f"{number['problem']} problems, {number['note']} notes, {number['ok']} ok")
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")

@@ -48,12 +48,12 @@ def _memlock(machine: Machine) -> Finding:
 
 
 def _disk(disk: Disk, device: str) -> Finding:
-    name, found = f"disk of {disk.path}", f"{_gib(disk.free)} free of {_gib(disk.total)}"
+    found = f"{disk.path}: {_gib(disk.free)} free of {_gib(disk.total)}"
     if disk.free < (1 - RAY_FULL) * disk.total:
         found += f"; Ray stops spilling to a disk that is {RAY_FULL:.0%} full"
-        return Finding(name, "problem", found, "free some of it")
+        return Finding("disk", "problem", found, "free some of it")
     remedy = f"free some, or run where there are {_gib(DISK[device])}"
-    return judge(name, disk.free >= DISK[device], found, remedy)
+    return judge("disk", disk.free >= DISK[device], found, remedy)
 
 
 def _memory(machine: Machine, device: str) -> Finding:

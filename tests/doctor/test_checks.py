@@ -147,11 +147,11 @@ PACKAGES = dict(GOOD.packages)
             *("at most 65536; InfiniBand (mlx5_0)", "ulimit -l unlimited"),
         ),
         (
-            *(on_cpu, {"disks": (Disk("/data", 100 * GIB, GIB),)}, "disk of /data", "problem"),
+            *(on_cpu, {"disks": (Disk("/data", 100 * GIB, GIB),)}, "disk", "problem"),
             *("Ray stops spilling to a disk that is 95% full", "free some"),
         ),
         (
-            *(on_cluster, {"disks": (Disk("/data", 100 * GIB, 20 * GIB),)}, "disk of /data"),
+            *(on_cluster, {"disks": (Disk("/data", 100 * GIB, 20 * GIB),)}, "disk"),
             *("problem", "20 GiB free of 100 GiB", "run where there are 50 GiB"),
         ),
         (on_cpu, {"memory": GIB}, "memory", "problem", "1.0 GiB available", "4.0 GiB"),
@@ -226,8 +226,8 @@ def test_without_a_lock_nothing_is_compared():
 def test_two_folders_of_one_disk_are_one_line():
     one = Disk("/a", 10 * GIB, 5 * GIB)
     machine = replace(GOOD, disks=(one, replace(one, path="/b"), Disk("/c", 9 * GIB, 5 * GIB)))
-    shown = [f.check for f in check_resources(machine, "cpu") if f.check.startswith("disk")]
-    assert shown == ["disk of /a", "disk of /c"]
+    shown = [f.found for f in check_resources(machine, "cpu") if f.check == "disk"]
+    assert shown == ["/a: 5.0 GiB free of 10 GiB", "/c: 5.0 GiB free of 9.0 GiB"]
 
 
 def test_reads_nvidia_smi():

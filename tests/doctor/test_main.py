@@ -54,10 +54,17 @@ def test_json():
 def test_a_machine_without_gpus_is_not_fit_for_cuda():
     if any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has NVIDIA devices")
-    done = run("--device=cuda")
-    assert done.returncode == 1
-    assert "there is no NVIDIA device in /dev" in done.stdout
-    assert "--gpus all" in done.stdout
+    done = run("--device=cuda", "--json")
+    (gpus,) = (one for one in json.loads(done.stdout)["findings"] if one["check"] == "GPUs")
+    assert (done.returncode, gpus["status"]) == (1, "problem")
+    assert gpus["found"] == "there is no NVIDIA device in /dev"
+    assert "--gpus all" in gpus["remedy"]
+
+
+def test_table_of_this_machine():
+    done = run("--device=cpu")
+    assert done.stdout.startswith("slime doctor: runs on cpu")
+    assert " problems, " in done.stdout.splitlines()[-1]
 
 
 def test_unknown_option_is_refused():
@@ -75,7 +82,7 @@ def test_table_shows_text_as_it_is():
     written = StringIO()
     show("cpu", FINDINGS, Console(file=written, width=120))
     text = written.getvalue()
-    assert "0.5.22 [cpu] [/]" in text and "install 0.5.23" in text
+    assert "0.5.22 [cpu] [/]" in text and "-> install 0.5.23" in text
     assert text.rstrip().endswith("1 problems, 0 notes, 1 ok")
 
 
