@@ -98,7 +98,8 @@ def _train_ranks(args: Namespace) -> list[Process]:
             )
             backend = f"{own.distributed_backend}, {own.dtype}"
             port = f"{FREE_PORT} (rendezvous)" if rank == 0 else ""
-            ranks.append(Process(f"train rank {rank}", f"{role} {place}, {backend}", port, memory))
+            name = f"{'critic' if role == 'critic' else 'train'} rank {rank}"
+            ranks.append(Process(name, f"{role} {place}, {backend}", port, memory))
     return ranks
 
 

@@ -195,7 +195,9 @@ def _resolve_lengths(args: Namespace) -> None:
 def _resolve_algorithm(args: Namespace) -> None:
     if args.eps_clip_high is None:
         args.eps_clip_high = args.eps_clip
-    args.use_critic = args.advantage_estimator == "ppo" and not args.debug_rollout_only
+    trains_on_values = args.compute_advantages_and_returns and args.loss_type != "sft_loss"
+    args.use_critic = args.advantage_estimator == "ppo" and trains_on_values
+    args.use_critic = args.use_critic and not args.debug_rollout_only
     args.critic_own_slots = 0  # it shares the actor's
     if args.use_critic and (args.critic_num_nodes or args.critic_num_gpus_per_node):
         nodes = args.critic_num_nodes or args.actor_num_nodes

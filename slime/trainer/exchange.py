@@ -20,9 +20,14 @@ def tell(data: RolloutBatch, key: str) -> PerPosition:
     """Whole responses of a per-token list, from one rank of each data-parallel replica.
 
     Empty on the others. Collective over the context-parallel ranks of the last pipeline stage.
+
+    Raises:
+        ValueError: a function given by path has not made ``key``.
     """
     if not parallel_state.is_pipeline_last_stage(ignore_virtual=True):
         return {}
+    if key not in data:
+        raise ValueError(f"--custom-advantage-function-path gave no {key!r}: a critic needs them")
     rows = zip(data[key], data["total_lengths"], data["response_lengths"], strict=True)
     whole = [all_gather_with_cp(part, total, response) for part, total, response in rows]
     others = (

@@ -9,7 +9,6 @@ from pathlib import Path
 import layouts
 import pytest
 import torch
-from conftest import make_rollout
 from safetensors.torch import load_file
 from value_reference import train_values
 
@@ -70,12 +69,12 @@ def results(hf_model, options_of, tmp_path_factory: pytest.TempPathFactory) -> P
     return layouts.run_cases(2, cases, tmp_path_factory.mktemp("ranks"))
 
 
-@functools.cache
-def _trained_critic(args_for, checkpoint: Path):
+@pytest.fixture(scope="module")
+def trained_critic(args_for, hf_model, rollout_of):
     """Hugging Face's metrics and model; the head starts as every layout's does."""
     from slime.trainer.value_head import ValueHead
 
-    args = args_for(checkpoint, **PPO)
+    args = args_for(hf_model(), **PPO)
     config = Namespace(
         hidden_size=64,
         init_method_std=args.init_method_std,
@@ -84,12 +83,12 @@ def _trained_critic(args_for, checkpoint: Path):
         params_dtype=torch.float32,
     )
     head = ValueHead(config, args.seed).weight.detach()
-    return train_values(args, head, [make_rollout(seed) for seed in range(layouts.ROLLOUTS)])
+    return train_values(args, head, [rollout_of(seed) for seed in range(layouts.ROLLOUTS)])
 
 
 @pytest.mark.parametrize("layout", CRITIC_LAYOUTS)
-def test_a_critic_equals_hugging_face(layout, results, hf_model, args_for):
-    metrics, model = _trained_critic(args_for, hf_model())
+def test_a_critic_equals_hugging_face(layout, results, trained_critic):
+    metrics, model = trained_critic
     first, second = (layouts.report(results, f"{layout}-critic", rank) for rank in range(2))
     assert first["values"] == second["values"]
     assert all(len(values) == 8 for values in first["values"])
@@ -105,7 +104,7 @@ def test_a_critic_equals_hugging_face(layout, results, hf_model, args_for):
 
 
 @pytest.fixture(scope="module")
-def on_one_rank(single_rank, args_for, hf_model, options_of):
+def on_one_rank(single_rank, args_for, hf_model, rollout_of, options_of):
     """(metrics of each rollout, weights) of an algorithm trained by this process alone."""
     from slime.trainer.trainer import Trainer
 
@@ -113,7 +112,7 @@ def on_one_rank(single_rank, args_for, hf_model, options_of):
     def train(name: str):
         trainer = Trainer(args_for(hf_model(), **options_of(name)))
         trainer.load()
-        metrics = [trainer.train(i, make_rollout(i)) for i in range(layouts.ROLLOUTS)]
+        metrics = [trainer.train(i, rollout_of(i)) for i in range(layouts.ROLLOUTS)]
         weights = {n: t.clone() for b in trainer.hf_weight_buckets(1 << 30) for n, t in b}
         return metrics, weights
 

@@ -8,7 +8,7 @@ import loss_reference
 import numpy as np
 import pytest
 import torch
-from conftest import VOCAB
+from hf_models import VOCAB
 
 pytestmark = pytest.mark.usefixtures("single_rank")
 KL = {"use_kl_loss": True, "kl_loss_coef": 0.2}

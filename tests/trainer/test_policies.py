@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import _token_stats
 
 pytestmark = pytest.mark.usefixtures("single_rank")
 
@@ -15,8 +14,14 @@ def _hf_log_probs(args, checkpoint, rollout):
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    with torch.no_grad():
-        return [_token_stats(args, model, rollout, i)[0] for i in range(len(rollout["tokens"]))]
+    found = []
+    for tokens, n in zip(rollout["tokens"], rollout["response_lengths"], strict=True):
+        ids = torch.as_tensor(tokens)
+        with torch.no_grad():
+            logits = model(input_ids=ids[None]).logits[0, -n - 1 : -1]
+        log_p = torch.log_softmax(logits / args.rollout_temperature, -1)
+        found.append(log_p.gather(1, ids[-n:, None])[:, 0])
+    return found
 
 
 def _present_log_probs(trainer, rollout):

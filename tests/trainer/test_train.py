@@ -205,6 +205,39 @@ def test_learning_rate_follows_its_schedule(hf_model, args_for, rollout_of):
     assert lrs == pytest.approx([0.0, 5e-4, *decay])
 
 
+def test_loss_and_learning_rate_follow_a_batch_of_another_size(hf_model, args_for, rollout_of):
+    """Steps of 4, 2 and 2 rollouts where 4 are usual move the schedule by 1, 1/2 and 1/2."""
+    from slime.trainer.trainer import Trainer
+
+    schedule = {"lr": 1e-3, "lr_decay_style": "linear", "lr_decay_iters": 4}
+    args = args_for(hf_model(), rollout_batch_size=4, **schedule)
+    assert args.global_batch_size == 4
+    trainer = Trainer(args)
+    trainer.load()
+    whole = rollout_of(2, steps=1)
+    whole.update(
+        micro_batch_indices=[[0, 1, 2, 3], [4, 5], [6], [7]],
+        num_microbatches=[1, 1, 2],
+        global_batch_sizes=[4, 2, 2],
+        global_num_tokens=[1.0, 1.0, 1.0],
+    )
+    seen = []
+    step = trainer._step
+
+    def record(*given):
+        seen.append(step(*given))
+        return seen[-1]
+
+    trainer._step = record
+    trainer.train(0, whole)
+    assert [metrics["lr"] for metrics in seen] == pytest.approx([1e-3, 7.5e-4, 6.25e-4])
+    assert trainer.scheduler.num_steps == 2
+    means = [
+        np.mean([whole["rewards"][i] for i in part]) for part in ([0, 1, 2, 3], [4, 5], [6, 7])
+    ]
+    assert [metrics["advantages"] for metrics in seen] == pytest.approx(means, abs=1e-6)
+
+
 def test_sft_loss_is_the_mean_negative_log_likelihood(hf_model, args_for, rollout_of):
     import transformers
 

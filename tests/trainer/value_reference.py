@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from conftest import Rollout
+
+Rollout = dict[str, Any]
 
 
 class ValueModel(torch.nn.Module):
