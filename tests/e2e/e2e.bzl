@@ -1,0 +1,58 @@
+"""The macros of the end-to-end tests: one file, a target on GPUs and a twin of it on a CPU."""
+
+load("//tools/bazel:slime.bzl", "slime_test")
+
+_COMMON = {
+    "deps": [
+        "//examples/quickstart:task",
+        "//slime:train_lib",
+        "//slime/launch",
+    ],
+    "size": "large",
+}
+_SHARED = [
+    "checkpoints.py",
+    "fan_out.py",
+    "launch.py",
+    "outside_engine.py",
+    "recipes.py",
+    "reward.py",
+    "twin.py",
+    "twin_commands.py",
+]
+_DATA = "//examples/quickstart:data"
+
+def _sizes(ranks, engines):
+    return {
+        "SLIME_TWIN_ENGINES": str(engines),
+        "SLIME_TWIN_RANKS": str(ranks),
+    }
+
+def gpu_test(name, srcs, gpus, suite, model, ranks = 1, engines = 1):
+    """A test on `gpus` GPUs, in CI's job of `suite`; --config=cpu-twin runs its twin with the tiny `model`."""
+    slime_test(
+        name = name,
+        srcs = srcs + _SHARED,
+        args = ["--twin", "-s"],
+        data = [model, _DATA],
+        env = _sizes(ranks, engines),
+        tags = ["gpu:%d" % gpus, suite],
+        **_COMMON
+    )
+
+def twin_test(name, srcs, model, ranks = 1, engines = 1):
+    """The twins of some files, which CI runs on its CPUs."""
+    slime_test(
+        name = name,
+        srcs = srcs + _SHARED,
+        args = ["-s"],
+        data = [model, _DATA],
+        env = dict(_sizes(ranks, engines), SLIME_CPU_TWIN = "1"),
+        tags = ["cpu", "slow"],
+        **_COMMON
+    )
+
+def e2e_test(name, srcs, gpus, suite, **sizes):
+    """Both."""
+    gpu_test(name, srcs, gpus, suite, **sizes)
+    twin_test(name + "_twin", srcs, **sizes)

@@ -1,0 +1,36 @@
+"""Builds a tiny random model of one architecture, with the quick start's tokenizer.
+
+python -m tests.e2e.models.make_model --kind qwen3_moe --out DIR
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from transformers import GenerationConfig
+
+from examples.quickstart.tokenizer import build_tokenizer
+from tests.trainer.hf_models import KINDS, write_hf_model
+
+
+def make_model(kind: str, out: Path) -> None:
+    """Writes the folder `out`; the same kind gives the same bytes."""
+    tokenizer = build_tokenizer()
+    write_hf_model(out, kind, tied=False)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = json.loads((out / "config.json").read_text()) | ends | {"bos_token_id": None}
+    (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    GenerationConfig(**ends).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kind", choices=sorted(KINDS), required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    args = parser.parse_args()
+    make_model(args.kind, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""Checkpoints: written in the background while training goes on."""
+
+from tests.e2e import checkpoints
+
+
+def test_goes_on_where_it_was() -> None:
+    checkpoints.prepare()
+    checkpoints.execute(__file__, saved_on="gpu", loaded_on="gpu", more=["--async-save"])
