@@ -91,7 +91,7 @@ PRECISION = FlagGroup(
         negative(
             "--no-check-for-nan-in-loss-and-grad",
             "check_for_nan_in_loss_and_grad",
-            "Do not look for NaN in loss and gradients.",
+            "Skip a step whose loss or gradient is not finite, instead of stopping the run.",
         ),
     ),
 )

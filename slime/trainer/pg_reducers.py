@@ -34,3 +34,13 @@ def constant_length_reducer(length: float) -> MakeReducer:
 
 
 dr_grpo = constant_length_reducer(1000.0)
+
+
+def sample_mean(
+    total_lengths: list[int],
+    response_lengths: list[int],
+    loss_masks: list[torch.Tensor],
+    calculate_per_token_loss: bool = False,
+) -> Reducer:
+    """Each sample counts once, also where several are parts of one rollout."""
+    return get_sum_of_sample_mean(total_lengths, response_lengths, loss_masks)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from megatron.core.distributed import DistributedDataParallel
 
 from slime.hooks.loading import load_function
+from slime.trainer import checkpoint
+from slime.trainer.checkpoint_content import TrainState
+from slime.trainer.checkpoint_files import latest_iteration
 from slime.trainer.forward_backward import forward_outputs
 from slime.trainer.old_actor import OldActors
 from slime.trainer.response_log_probs import log_probs_function
@@ -26,14 +30,24 @@ class Policies:
         self.snapshots = WeightSnapshots(model)
         self._old_actors = OldActors(self.snapshots)
 
-    def load(self, load_weights: Callable[[str, int | None], None]) -> None:
+    def load(self, load_weights: Callable[[str, int | None], None], iteration: int | None) -> None:
         """Take the reference's and a Megatron teacher's weights, by ``load_weights(path, step)``.
 
         The model is left with the last weights loaded.
+
+        Args:
+            iteration: the checkpoint of ``--load`` from which the run goes on, with its reference
+                if that was renewed.
         """
         args = self._args
         if args.use_reference:
-            load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
+            renewed = (
+                iteration is not None and not args.finetune and self._saved_reference(args.load)
+            )
+            if renewed and latest_iteration(renewed) is not None:
+                load_weights(str(renewed), iteration)
+            else:
+                load_weights(args.ref_load or args.hf_checkpoint, args.ref_ckpt_step)
             self.snapshots.take("ref")
         if args.use_opd and args.opd_type == "megatron":
             load_weights(args.opd_teacher_load, args.opd_teacher_ckpt_step)
@@ -43,6 +57,18 @@ class Policies:
         """The engines have the present weights as ``version``."""
         if self._args.keep_old_actor:
             self._old_actors.sent(version)
+
+    def save(self, rollout_id: int) -> None:
+        """Write a reference that is renewed on the way beside the policy's checkpoint."""
+        root = self._saved_reference(self._args.save)
+        if root is not None:
+            with self.snapshots.using("ref"):
+                state = TrainState(self._model, None, None)
+                checkpoint.save(self._args, state, root, rollout_id, {})
+
+    def _saved_reference(self, root: str) -> Path | None:
+        renewed = self._args.use_reference and self._args.ref_update_interval
+        return Path(root) / "ref" if renewed else None
 
     def trained(self, rollout_id: int) -> None:
         """``--ref-update-interval``: every so many rollouts the present policy is the reference."""

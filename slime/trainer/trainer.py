@@ -77,11 +77,11 @@ class Trainer:
             CheckpointError: a checkpoint is incomplete or does not fit the model.
         """
         args = self.args
-        if self.role == "actor":
-            self.policies.load(self._load_weights)
         iteration = checkpoint.usable_iteration(
             args.load, args.ckpt_step, args.use_previous_checkpoint
         )
+        if self.role == "actor":
+            self.policies.load(self._load_weights, iteration)
         if iteration is None or args.finetune:
             fresh = iteration is None and not _is_hf_folder(args.load)
             self._load_weights(args.hf_checkpoint if fresh else args.load, args.ckpt_step)
@@ -224,6 +224,7 @@ class Trainer:
         if self._dumps < _MAX_DUMPS:
             self._dumps += 1
             step_dump.write(folder, self.args, self.role, self.model, data, index)
+            dist.barrier()  # the first rank that fails ends the others
         where = f"rollout {rollout_id}, step {index}, samples {samples} on this rank"
         message = f"{what} ({where}); python -m slime.trainer.replay_step {folder} runs it again"
         if self.args.check_for_nan_in_loss_and_grad:
@@ -249,6 +250,8 @@ class Trainer:
         Raises:
             CheckpointError: this or the last checkpoint could not be written.
         """
+        if self.role == "actor":
+            self.policies.save(rollout_id)
         extra = {"rollout_id": rollout_id, "weight_version": self.weight_version}
         state = self._state(with_optimizer=not self.args.no_save_optim)
         self.saver.save(state, self.args.save, rollout_id, extra)

@@ -143,7 +143,7 @@ def correct(args, *, pg_loss, train_log_probs, rollout_log_probs, loss_masks, **
 """
 
 
-def test_dr_grpo_and_a_correction_given_by_path(hf_model, args_for, tmp_path, monkeypatch):
+def test_reducers_and_a_correction_given_by_path(hf_model, args_for, tmp_path, monkeypatch):
     """A constant in place of a response's length; tokens that a correction masks have no part."""
     (tmp_path / "given_reducers.py").write_text(REDUCERS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -151,14 +151,19 @@ def test_dr_grpo_and_a_correction_given_by_path(hf_model, args_for, tmp_path, mo
     logits = 0.4 * torch.randn(sum(data["response_lengths"]), VOCAB)
     plain, paths = args_for(hf_model()), "given_reducers."
     log_p = torch.log_softmax(logits.double() / plain.rollout_temperature, -1)
-    row, all_tokens, first_tokens = 0, 0.0, 0.0
+    row, all_tokens, first_tokens, means = 0, 0.0, 0.0, 0.0
     for i, n in enumerate(data["response_lengths"]):
         terms = loss_reference.token_terms(plain, data, i, log_p[row : row + n])
-        all_tokens += sum(float(term[0]) for term in terms if term)
+        losses = [float(term[0]) for term in terms if term]
+        all_tokens += sum(losses)
+        means += sum(losses) / len(losses)
         first_tokens += float(terms[0][0])
         row += n
     args = args_for(hf_model(), custom_pg_loss_reducer_function_path=paths + "dr_grpo")
     assert run(args, data, logits)[0].item() == pytest.approx(all_tokens / 50 / 5, rel=1e-4)
+    per_sample = "slime.trainer.pg_reducers.sample_mean"
+    args = args_for(hf_model(), custom_pg_loss_reducer_function_path=per_sample)
+    assert run(args, data, logits)[0].item() == pytest.approx(means / 5, rel=1e-4, abs=1e-6)
     args = args_for(
         hf_model(),
         custom_pg_loss_reducer_function_path=paths + "dr_grpo",

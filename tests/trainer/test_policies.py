@@ -119,3 +119,19 @@ def test_only_two_versions_are_kept(hf_model, args_for):
     for version in range(5):
         trainer.policies.sent(version)
     assert len(trainer.policies.snapshots._snapshots) == 2
+
+
+def test_a_renewed_reference_survives_a_resume(hf_model, args_for, rollout_of, tmp_path):
+    from slime.trainer.trainer import Trainer
+
+    options = {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "k3", "lr": 1e-2}
+    options |= {"ref_update_interval": 2}
+    unbroken = Trainer(args_for(hf_model(), **options, save=tmp_path))
+    unbroken.load()
+    for i in range(3):
+        unbroken.train(i, rollout_of(i))
+    unbroken.save(2)
+    resumed = Trainer(args_for(hf_model(), **options, load=tmp_path))
+    assert resumed.load() == 3
+    kl = [trainer.train(3, rollout_of(3))["kl"] for trainer in (unbroken, resumed)]
+    assert kl[0] == kl[1] > 1e-3
