@@ -175,7 +175,7 @@ def _notes(args: Namespace, processes: tuple[Process, ...]) -> list[str]:
         "before activations"
     ]
     cores = len(os.sched_getaffinity(0))
-    ranks = 0 if args.debug_rollout_only else args.world_size * args.train_threads
+    ranks = sum(" rank " in process.name for process in processes) * args.train_threads
     if ranks > cores:
         notes.append(f"{ranks} threads of train ranks share {cores} cores: expect them to be slow")
     bound = args.max_tokens_per_gpu

@@ -3,6 +3,8 @@
 from argparse import Namespace
 from typing import Any, Protocol
 
+from slime.tracking.run_config import run_config
+
 
 class Backend(Protocol):
     """Takes metrics as they come."""
@@ -30,7 +32,7 @@ class WandbBackend:
             id=args.wandb_run_id,
             mode=args.wandb_mode,
             dir=args.wandb_dir or args.run_dir,
-            config=vars(args),
+            config=run_config(args),
             resume="allow",
         )
 
