@@ -33,11 +33,10 @@ def check_family(args: Namespace) -> Iterator[Problem]:
 
 def unsupported(config: dict[str, Any]) -> Iterator[str]:
     """What the trainer would compute differently from what config.json says."""
-    if "quantization_config" in config:
-        yield (
-            "that its weights are quantised; make them bfloat16 first, "
-            "for fp8 with //tools:fp8_cast_bf16"
-        )
+    quantization = config.get("quantization_config") or {}
+    if quantization and not _is_fp8_blocks(quantization):
+        method = quantization.get("quant_method")
+        yield f"that its weights are quantised by {method}; only FP8 in blocks of 128 is supported"
     if config.get("hidden_act", "silu") != "silu":
         yield f"hidden_act {config['hidden_act']}; only silu is supported"
     if config.get("mlp_bias"):
@@ -46,6 +45,11 @@ def unsupported(config: dict[str, Any]) -> Iterator[str]:
         yield "use_sliding_window; only full attention is supported"
     yield from _unsupported_rope(config)
     yield from _unsupported_router(config)
+
+
+def _is_fp8_blocks(quantization: dict[str, Any]) -> bool:
+    blocks = quantization.get("weight_block_size")
+    return quantization.get("quant_method") == "fp8" and blocks == [128, 128]
 
 
 def _unsupported_rope(config: dict[str, Any]) -> Iterator[str]:

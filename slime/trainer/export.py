@@ -105,14 +105,20 @@ def whole_parameters(model: list[DistributedDataParallel]) -> Iterator[NamedTens
 
 
 def named_hf_tensors(
-    args: Namespace, model: list[DistributedDataParallel]
+    args: Namespace,
+    model: list[DistributedDataParallel],
+    quantization_config: dict[str, Any] | None = None,
 ) -> Iterator[NamedTensor]:
-    """(Hugging Face name, whole tensor) of the whole model, on every rank; collective."""
+    """(Hugging Face name, whole tensor) of the whole model, on every rank; collective.
+
+    Args:
+        quantization_config: quantise like this (see :mod:`slime.trainer.quantize`).
+    """
     family, tied = family_of(args), not args.untie_embeddings_and_output_weights
     for name, param in whole_parameters(model):
         if tied and canonical(name) == OUTPUT_LAYER:
             continue
-        yield from convert_to_hf(args, family, name, param)
+        yield from convert_to_hf(args, family, name, param, quantization_config)
 
 
 def buckets(tensors: Iterable[NamedTensor], max_bytes: int) -> Iterator[list[NamedTensor]]:

@@ -6,15 +6,19 @@ import json
 import os
 import shutil
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from slime.trainer.checkpoint_files import fsync_folder
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
+from slime.trainer.hf_to_megatron.common import CheckpointError
+from slime.trainer.progress import Progress
 
 SHARD_BYTES = 5 * 1000**3
 _INDEX = "model.safetensors.index.json"
@@ -33,58 +37,104 @@ def save_hf_model_direct_to_path(
     """Export ``model`` to ``output_dir``; collective. `transformers` and the engines load it.
 
     Shards of at most ``shard_bytes``, an index, config and tokenizer files of
-    ``args.hf_checkpoint``. All is written
-    to a temporary folder beside it, which then takes its name: a crash leaves no half checkpoint.
+    ``args.hf_checkpoint``. All is written to a temporary folder beside it, which then takes its
+    name: a crash, or a full disk, leaves what was there before. One shard is in memory at a time,
+    on the first rank only.
+
+    Args:
+        quantization_config: quantise like this (see :mod:`slime.trainer.quantize`).
 
     Raises:
-        NotImplementedError: ``quantization_config`` is given.
+        CheckpointError: it could not be written; on every rank.
+        ValueError: an unknown kind of quantisation.
     """
-    if quantization_config is not None:
-        raise NotImplementedError("export to a quantised checkpoint")
     if model_name is not None:
         args = Namespace(**{**vars(args), "model_name": model_name})
-    final = Path(output_dir)
-    partial = final.with_name(f".{final.name}.partial")
-    is_writer = dist.get_rank() == 0
-    if is_writer:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-    shards: list[dict[str, int]] = []
-    for bucket in buckets(named_hf_tensors(args, model), shard_bytes):
-        if is_writer:
-            shards.append(_write_shard(partial, len(shards), bucket))
-    if is_writer:
-        _name_shards(partial, shards)
-        _copy_assets(Path(args.hf_checkpoint), partial, str(args.dtype))
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(partial, final)
-        fsync_folder(final.parent)
-    dist.barrier()
+    tensors = named_hf_tensors(args, model, quantization_config)
+    problem = ""
+    if dist.get_rank() == 0:
+        writer = _Writer(Path(output_dir), progress_desc)
+        try:
+            for bucket in buckets(_on_host(tensors), shard_bytes):
+                writer.write_shard(bucket)
+            source = Path(args.hf_checkpoint)
+            writer.finish(source, str(args.dtype), quantization_config)
+        except (OSError, SafetensorError) as error:
+            writer.discard()
+            problem = f"{output_dir} could not be written: {error}"
+    for _ in tensors:
+        pass  # the others take part in the gathering; also when the first could not write
+    said = [problem]
+    dist.broadcast_object_list(said, src=0)
+    if said[0]:
+        raise CheckpointError(said[0])
 
 
-def _write_shard(folder: Path, index: int, bucket: list[NamedTensor]) -> dict[str, int]:
-    """Write one file; returns the bytes of each tensor in it."""
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in bucket}
-    save_file(tensors, folder / f"shard-{index}", metadata={"format": "pt"})
-    return {name: tensor.numel() * tensor.element_size() for name, tensor in tensors.items()}
+def _on_host(tensors: Iterator[NamedTensor]) -> Iterator[NamedTensor]:
+    """Copies, so that what the model holds, and what is gathered, need not stay."""
+    for name, tensor in tensors:
+        yield name, tensor.detach().cpu().contiguous().clone()
 
 
-def _name_shards(folder: Path, shards: list[dict[str, int]]) -> None:
-    """Give the files their final names (which hold the number of shards), and write the index."""
-    if len(shards) == 1:
-        os.replace(folder / "shard-0", folder / "model.safetensors")
-        return
-    weight_map = {}
-    for index, names in enumerate(shards):
-        file = f"model-{index + 1:05d}-of-{len(shards):05d}.safetensors"
-        os.replace(folder / f"shard-{index}", folder / file)
-        weight_map.update(dict.fromkeys(names, file))
-    total = sum(sum(names.values()) for names in shards)
-    index_json = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (folder / _INDEX).write_text(json.dumps(index_json, indent=2) + "\n")
+class _Writer:
+    """A checkpoint that is being written beside the place where it will be."""
+
+    def __init__(self, final: Path, description: str) -> None:
+        self._final = final
+        self._partial = final.with_name(f".{final.name}.partial")
+        self._progress = Progress(description)
+        self._replaced = final.with_name(f".{final.name}.replaced")
+        self._shards: list[dict[str, int]] = []
+        self.discard()
+        if self._replaced.exists() and not final.exists():  # a crash between two renames
+            os.replace(self._replaced, final)
+
+    def discard(self) -> None:
+        """Remove what has been written so far, here or by a save that crashed."""
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+    def write_shard(self, bucket: list[NamedTensor]) -> None:
+        self._partial.mkdir(parents=True, exist_ok=True)
+        file = self._partial / f"shard-{len(self._shards)}"
+        save_file(dict(bucket), file, metadata={"format": "pt"})
+        sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in bucket}
+        self._shards.append(sizes)
+        self._progress.add(sum(sizes.values()))
+
+    def finish(self, source: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
+        """Name the shards, copy what else belongs to a checkpoint, and put it in its place."""
+        self._name_shards()
+        _copy_assets(source, self._partial, dtype, quantization)
+        for file in self._partial.iterdir():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        shutil.rmtree(self._replaced, ignore_errors=True)
+        if self._final.exists():
+            os.replace(self._final, self._replaced)
+        os.replace(self._partial, self._final)
+        fsync_folder(self._final.parent)
+        shutil.rmtree(self._replaced, ignore_errors=True)
+        self._progress.close()
+
+    def _name_shards(self) -> None:
+        """Give the files their final names (which hold their number), and write the index."""
+        folder, count = self._partial, len(self._shards)
+        if count == 1:
+            os.replace(folder / "shard-0", folder / "model.safetensors")
+            return
+        weight_map = {}
+        for index, sizes in enumerate(self._shards):
+            file = f"model-{index + 1:05d}-of-{count:05d}.safetensors"
+            os.replace(folder / f"shard-{index}", folder / file)
+            weight_map.update(dict.fromkeys(sizes, file))
+        total = sum(sum(sizes.values()) for sizes in self._shards)
+        index_json = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / _INDEX).write_text(json.dumps(index_json, indent=2) + "\n")
 
 
-def _copy_assets(source: Path, target: Path, dtype: str) -> None:
+def _copy_assets(
+    source: Path, target: Path, dtype: str, quantization: dict[str, Any] | None
+) -> None:
     """All of the original checkpoint but its weights: config, tokenizer, templates, code."""
     for file in sorted(source.iterdir()):
         if (
@@ -97,4 +147,7 @@ def _copy_assets(source: Path, target: Path, dtype: str) -> None:
     for key in ("dtype", "torch_dtype"):
         if key in config:
             config[key] = dtype
+    config.pop("quantization_config", None)
+    if quantization is not None:
+        config["quantization_config"] = quantization
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -69,6 +69,7 @@ def load_hf_weights(
     problems = []
     for name, param in named_global_parameters(model):
         if getattr(param, "is_value_head", False):  # starts from its seed
+            reader.used.add(LM_HEAD)  # a critic has no use for it
             continue
         try:
             problem = _fill(args, hf_tensor, reader, name, param)
@@ -92,8 +93,8 @@ def _fill(
     value = hf_tensor(name, reader, args.hf_architecture)
     if value.shape != param.shape:
         return f"{name}: {list(value.shape)} in the checkpoint, {list(param.shape)} in the model"
-    if value.dtype.itemsize < 2:
-        return f"{name}: {value.dtype} in the checkpoint; cast it to bfloat16 first"
+    if not value.is_floating_point():
+        return f"{name}: {value.dtype} in the checkpoint"
     param.copy_(value)
     return ""
 

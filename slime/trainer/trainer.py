@@ -266,7 +266,9 @@ class Trainer:
 
         The tensors may share memory with the model: use them before training goes on.
         """
-        for bucket in buckets(named_hf_tensors(self.args, self.model), max_bytes):
+        quantization = self.args.hf_architecture.get("quantization_config")
+        tensors = named_hf_tensors(self.args, self.model, quantization)
+        for bucket in buckets(tensors, max_bytes):
             yield [(name, tensor.cpu()) for name, tensor in bucket] if dist.get_rank() == 0 else []
 
     def save_hf(self, path: str | Path) -> None:

@@ -17,6 +17,7 @@ DEEPSEEK_V3 = {
     "n_routed_experts": 256,
     "norm_topk_prob": True,
     "rope_scaling": {"type": "yarn", "factor": 40},
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }
 LLAMA_3_1 = {
     "model_type": "llama",
@@ -54,7 +55,14 @@ def test_known_models_are_fine(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("config", "named"),
     [
-        ({**QWEN2_5, "quantization_config": {"quant_method": "fp8"}}, "fp8_cast_bf16"),
+        ({**QWEN2_5, "quantization_config": {"quant_method": "awq"}}, "quantised by awq"),
+        (
+            {
+                **QWEN2_5,
+                "quantization_config": {"quant_method": "fp8", "weight_block_size": [64, 64]},
+            },
+            "quantised by fp8",
+        ),
         ({**QWEN2_5, "rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
         ({**QWEN2_5, "rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "linear"),
         (

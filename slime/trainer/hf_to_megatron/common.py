@@ -10,7 +10,10 @@ import torch
 from safetensors import safe_open
 
 from slime.trainer.layer_rules import EMBED_TOKENS, LM_HEAD, Family, find_rule
+from slime.trainer.quantize import FP8, SCALE, dequantize_fp8_blocks
 from slime.trainer.tensor_layout import merge_qkv
+
+FP8_BLOCK = (128, 128)
 
 
 class CheckpointError(ValueError):
@@ -78,12 +81,28 @@ class SafetensorReader:
         """
         return self._file(name).get_slice(name)
 
+    def read(self, name: str, dim: int = 0, begin: int = 0, end: int | None = None) -> torch.Tensor:
+        """The part of a tensor from ``begin`` to ``end`` along ``dim``.
+
+        Weights in FP8 blocks are multiplied by their scales, into float32.
+
+        Raises:
+            KeyError: no such tensor.
+        """
+        part = self.get_slice(name)[(slice(None),) * dim + (slice(begin, end),)]
+        if part.dtype != FP8:
+            return part
+        scale = self._file(name + SCALE).get_tensor(name + SCALE)
+        return dequantize_fp8_blocks(
+            part, scale, FP8_BLOCK, begin=(begin, 0) if dim == 0 else (0, begin)
+        )
+
     def get_tensor(self, name: str) -> torch.Tensor:
         """
         Raises:
             KeyError: no such tensor.
         """
-        return self._file(name).get_tensor(name)
+        return self.read(name)
 
     def get_halves(self, name: str) -> torch.Tensor:
         """A tensor that holds gate and up, one above the other: whole, it is what it is."""
@@ -113,8 +132,7 @@ class ShareReader(SafetensorReader):
             )
         share = padded // self._size
         first, last = (min(n, length) for n in (self._rank * share, (self._rank + 1) * share))
-        lazy = self.get_slice(name)
-        part = lazy[(slice(None),) * self._dim + (slice(begin + first, begin + last),)]
+        part = self.read(name, self._dim, begin + first, begin + last)
         if last - first < share:
             rows = part.new_zeros(share - last + first, *part.shape[1:])
             part = torch.cat([part, rows])

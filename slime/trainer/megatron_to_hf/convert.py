@@ -16,6 +16,7 @@ from slime.trainer.megatron_to_hf.mimo import convert_mimo_to_hf
 from slime.trainer.megatron_to_hf.qwen2 import convert_qwen2_to_hf
 from slime.trainer.megatron_to_hf.qwen3moe import convert_qwen3moe_to_hf
 from slime.trainer.param_names import EMBEDDING, OUTPUT_LAYER, canonical
+from slime.trainer.quantize import quantize_weights
 
 Converter = Callable[[Namespace, str, torch.Tensor], NamedTensors]
 
@@ -45,15 +46,17 @@ def convert_to_hf(
     Args:
         model_name: family, a key of ``CONVERTERS``.
         name: global Megatron name.
-        quantization_config, transform_ue8m0: for quantised engines; only None is supported so far.
+        quantization_config: of a config.json; None for weights as they are.
+        transform_ue8m0: scales are powers of two where that config asks for it.
 
     Raises:
-        KeyError: unknown family or parameter. NotImplementedError: quantised export.
+        KeyError: unknown family or parameter. ValueError: unknown kind of quantisation.
     """
-    if quantization_config is not None:
-        raise NotImplementedError("export to a quantised checkpoint")
     param = remove_padding(name, param, args.hf_architecture["vocab_size"])
-    return CONVERTERS[model_name](args, name, param)
+    tensors = CONVERTERS[model_name](args, name, param)
+    if quantization_config is None:
+        return tensors
+    return quantize_weights(tensors, quantization_config, transform_ue8m0)
 
 
 def remove_padding(name: str, param: torch.Tensor, vocab_size: int) -> torch.Tensor:

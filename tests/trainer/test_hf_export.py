@@ -1,0 +1,98 @@
+"""The Hugging Face export: shards, quantised weights, and what a full disk leaves behind."""
+
+from __future__ import annotations
+
+import json
+import resource
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from slime.trainer.hf_to_megatron.common import CheckpointError
+
+pytestmark = pytest.mark.usefixtures("single_rank")
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+
+
+@pytest.fixture(scope="module")
+def trainer(hf_model, args_for):
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args_for(hf_model("qwen3_moe", False)))
+    trainer.load()
+    return trainer
+
+
+def _export(trainer, folder, **options) -> dict[str, torch.Tensor]:
+    from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
+
+    save_hf_model_direct_to_path(trainer.args, folder, trainer.model, **options)
+    return {name: t for f in folder.glob("*.safetensors") for name, t in load_file(f).items()}
+
+
+def test_shards_and_their_index_hold_every_tensor_once(trainer, tmp_path):
+    import transformers
+
+    tensors = _export(trainer, tmp_path / "out", shard_bytes=30_000)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == tensors.keys()
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in tensors.values())
+    files = sorted((tmp_path / "out").glob("*.safetensors"))
+    assert len(files) > 4 and files[0].name == f"model-00001-of-{len(files):05d}.safetensors"
+    assert all(f.stat().st_size < 40_000 for f in files if len(load_file(f)) > 1)
+    _, info = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "out", dtype=torch.float32, output_loading_info=True
+    )
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_leaves_the_old_export(trainer, tmp_path):
+    folder = tmp_path / "out"
+    before = _export(trainer, folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match="out could not be written"):
+            _export(trainer, folder, shard_bytes=30_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    after = load_file(folder / "model.safetensors")
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_an_export_that_a_crash_has_cut_between_two_renames_is_put_back(trainer, tmp_path):
+    _export(trainer, tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / ".out.replaced")
+    (tmp_path / ".out.partial").mkdir()
+    with pytest.raises(ValueError, match="not supported"):
+        _export(trainer, tmp_path / "out", quantization_config={"quant_method": "none"})
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_fp8_blocks_are_exported_and_loaded_again(trainer, args_for, tmp_path):
+    from slime.trainer.trainer import Trainer
+
+    plain = _export(trainer, tmp_path / "plain")
+    tensors = _export(trainer, tmp_path / "fp8", quantization_config=FP8)
+    config = json.loads((tmp_path / "fp8" / "config.json").read_text())
+    assert config["quantization_config"] == FP8
+    name = "model.layers.1.mlp.experts.2.down_proj.weight"
+    assert tensors[name].dtype == torch.float8_e4m3fn
+    assert tensors[f"{name}_scale_inv"].shape == (1, 1)
+    assert tensors["model.layers.1.mlp.gate.weight"].dtype == torch.float32
+    again = Trainer(args_for(tmp_path / "fp8"))
+    again.load()
+    read = _export(again, tmp_path / "read")
+    assert read.keys() == plain.keys()
+    for key, value in plain.items():
+        scale = value.abs().max() / 448
+        error = (read[key] - value).abs()
+        assert (error <= torch.maximum(value.abs() / 16, scale * 2**-10) * 1.001).all(), key
+    assert "quantization_config" not in json.loads((tmp_path / "read/config.json").read_text())
+    (bucket,) = again.hf_weight_buckets(1 << 30)  # the engines get what they were started with
+    assert {n for n, _ in bucket} == tensors.keys()
+    assert all(torch.equal(tensors[n].float(), t.float()) for n, t in bucket if "scale" not in n)
