@@ -32,7 +32,7 @@ CUDA += ["--recompute-method", "uniform", "--recompute-num-layers", "1"]
 
 DEEPEP = ["--moe-token-dispatcher-type", "flex", "--moe-enable-deepep"]
 HOST_OPTIMIZER = ["--optimizer-cpu-offload", "--overlap-cpu-optimizer-d2h-h2d"]
-HOST_OPTIMIZER += ["--use-precision-aware-optimizer"]
+HOST_OPTIMIZER += ["--use-precision-aware-optimizer", "--use-distributed-optimizer", "--bf16"]
 SPECULATION = ["--sglang-speculative-algorithm", "EAGLE", "--sglang-speculative-num-steps", "3"]
 SPECULATION += [
     "--sglang-speculative-eagle-topk",

@@ -20,6 +20,7 @@ DEVICE_ONLY = {
     "--moe-token-dispatcher-type": "the one of CPUs",
     "--offload*": "GPU memory",
     "--overlap-cpu-optimizer-d2h-h2d": "GPU memory",
+    "--prefill-num-servers": "Mooncake",
     "--recompute-*": "GPU memory",
     "--sglang-attention-backend": "the one of CPUs",
     "--sglang-cuda-graph-*": "CUDA graphs",
@@ -32,7 +33,6 @@ DEVICE_ONLY = {
     "--sglang-speculative-*": "no speculation on CPUs",
     "--train-memory-margin-bytes": "GPU memory",
     "--update-weight-buffer-size": "GPU memory",
-    "--use-precision-aware-optimizer": "GPU kernels",
 }
 # The sizes of a layout; with two ranks the first that is above 1 stays at 2.
 LAYOUT = (

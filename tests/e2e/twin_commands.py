@@ -50,6 +50,7 @@ TINY = {
     "Qwen3-0.6B": "examples/quickstart/model",
     "Qwen3-30B-A3B": "tests/e2e/models/qwen3_moe",
     "Qwen3-4B": "examples/quickstart/model",
+    "Qwen3-VL-4B-Instruct": "tests/e2e/models/qwen3_vl",
 }
 
 
