@@ -26,7 +26,7 @@ in
     stack:
     pkgs.mkShell {
       name = "slime-cuda";
-      packages = tools ++ lint ++ [ stack.python ] ++ stack.libraries;
+      packages = tools ++ lint ++ stack.libraries ++ [ stack.python ] ++ stack.packages;
       shellHook = ''
         if ! [ -e /run/opengl-driver/lib/libcuda.so.1 ] && ! ldconfig -p 2>/dev/null | grep -q libcuda.so.1; then
           echo "slime: no libcuda.so.1 found: it comes with the machine's NVIDIA driver; add its folder to LD_LIBRARY_PATH" >&2

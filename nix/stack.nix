@@ -20,7 +20,8 @@ let
 
   fromNixpkgs = builtins.filter (name: pins.packages.${name}.from == "nixpkgs") (builtins.attrNames pins.packages);
 
-  # Of a package that nixpkgs brings: its version, and the source that it is built from.
+  # Of a package that nixpkgs brings: its version, and the source that it is built from. The hash stands for the
+  # revision, which nixpkgs may call by a tag.
   samePackage =
     name:
     let
@@ -35,11 +36,11 @@ assert same "CUDA: runtime" pins.cuda.runtime cuda.cuda_cudart.version;
 assert same "Python: version" pins.python.version python.pythonVersion;
 assert builtins.all samePackage fromNixpkgs;
 {
-  inherit pkgs python;
+  inherit python;
+  packages = map (name: python.pkgs.${name}) fromNixpkgs;
   libraries = [
     cuda.cuda_cudart
     cuda.cuda_nvcc
     cuda.nccl
-  ]
-  ++ map (name: python.pkgs.${name}) fromNixpkgs;
+  ];
 }

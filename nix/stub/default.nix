@@ -49,7 +49,9 @@ let
   };
 
   pkgs = {
+    bashInteractive = plain "bash";
     bazel_8 = plain "bazel-8";
+    coreutils = plain "coreutils";
     cudaPackages_13_0 = cuda;
     git = plain "git";
     jdk21_headless = plain "jdk";
@@ -59,12 +61,13 @@ let
     python311 = plain "python3-3.11";
     python312 = package "python3-3.12" [ ] {
       pythonVersion = "3.12";
+      sitePackages = "lib/python3.12/site-packages";
       pkgs = pythonPackages;
     };
     ruff = plain "ruff";
     yamllint = plain "yamllint";
 
-    dockerTools.buildLayeredImage = image: package image.name (image.contents ++ image.config.Env) { };
+    dockerTools.buildLayeredImage = image: package image.name (image.contents ++ image.config.Env ++ image.config.Entrypoint) { };
     lib.makeBinPath = packages: builtins.concatStringsSep ":" (map (one: "${one}/bin") packages);
     mkShell = shell: package shell.name shell.packages { };
     writeShellScript = name: text: builtins.toFile name (builtins.unsafeDiscardStringContext text);
