@@ -5,8 +5,7 @@ from __future__ import annotations
 from slime.trainer.checkpoint_files import latest_iteration
 from slime.trainer.exchange import PerPosition, hear, tell
 from slime.trainer.forward_backward import forward_outputs
-from slime.trainer.rollout_tensors import RolloutBatch, prepare
-from slime.trainer.stopwatch import Stopwatch
+from slime.trainer.rollout_tensors import RolloutBatch
 from slime.trainer.trainer import Trainer
 from slime.trainer.value_loss import values_function
 
@@ -31,8 +30,7 @@ class CriticTrainer(Trainer):
 
         Empty on ranks that have no part in the answer.
         """
-        self._watch = Stopwatch()
-        data = prepare(self.args, rollout_data)
+        data = self._begin(rollout_data)
         with self._watch.timed("values"):
             data.update(forward_outputs(self.args, self.model, data, values_function))
         self._prepared = data

@@ -142,12 +142,7 @@ class Trainer:
         Raises:
             ValueError: the rollout data is inconsistent, or lacks what the arguments ask for.
         """
-        self._watch = Stopwatch()
-        self.saver.poll()
-        if self.args.reset_optimizer_states:
-            reset_states(self.optimizer)
-        with self._watch.timed("prepare"):
-            data = prepare(self.args, rollout_data)
+        data = self._begin(rollout_data)
         if values is not None:
             hear(data, "values", values)
         if self._wants_advantages():
@@ -156,6 +151,15 @@ class Trainer:
                 compute_advantages_and_returns(self.args, data)
         self._prepared = data
         return tell(data, "returns") if values is not None else {}
+
+    def _begin(self, rollout_data: RolloutBatch) -> RolloutBatch:
+        """What comes before any work on a rollout; its data as tensors."""
+        self._watch = Stopwatch()
+        self.saver.poll()
+        if self.args.reset_optimizer_states:
+            reset_states(self.optimizer)
+        with self._watch.timed("prepare"):
+            return prepare(self.args, rollout_data)
 
     def train_prepared(self, rollout_id: int) -> dict[str, float]:
         """One optimizer step per global batch of the schedule.

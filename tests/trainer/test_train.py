@@ -117,12 +117,12 @@ def test_a_fanned_out_rollout_counts_once(hf_model, args_for, rollout_of):
 
 @pytest.mark.parametrize(("what", "message"), [("reward", "the loss is nan"), ("weight", "is nan")])
 def test_a_nan_stops_training_before_it_reaches_the_weights(
-    what, message, hf_model, args_for, rollout_of
+    what, message, hf_model, args_for, rollout_of, tmp_path
 ):
     from slime.trainer.optimizer import NonFiniteError
     from slime.trainer.trainer import Trainer
 
-    trainer = Trainer(args_for(hf_model()))
+    trainer = Trainer(args_for(hf_model(), run_dir=tmp_path))
     trainer.load()
     before = [p.detach().clone() for p in trainer.model[0].parameters()]
     rollout = rollout_of(7)
