@@ -15,8 +15,9 @@ class RunMemory:
     PSS divides shared pages among the processes that share them, so the sum counts every page once.
     """
 
-    def __init__(self, marker: str) -> None:
+    def __init__(self, marker: str, interval: float = INTERVAL_SECONDS) -> None:
         self.marker = marker.encode()
+        self.interval = interval
         self.peak_bytes = 0
         self.peak_processes = 0
         self._stop = threading.Event()
@@ -31,7 +32,7 @@ class RunMemory:
         self._thread.join()
 
     def _sample(self) -> None:
-        while not self._stop.wait(INTERVAL_SECONDS):
+        while not self._stop.wait(self.interval):
             sizes = [pss_bytes(process) for process in self._processes()]
             if sum(sizes) > self.peak_bytes:
                 self.peak_bytes, self.peak_processes = sum(sizes), len(sizes)

@@ -10,14 +10,18 @@ from typing import TextIO
 
 from slime.arguments import parse_args
 from slime.arguments.check_built import check_built
+from slime.arguments.check_rollout import check_entry
 from slime.arguments.errors import ConfigError, Problem
 from slime.arguments.plan import build_plan, render
 from slime.arguments.print_config import render_config, render_resolved
 from slime.arguments.roles import args_of_role
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Check the configuration, then run the job (or only show its plan); returns the exit code."""
+def main(argv: Sequence[str] | None = None, *, overlapped: bool = False) -> int:
+    """Check the configuration, then run the job (or only show its plan); returns the exit code.
+
+    ``overlapped``: generate the next rollout while one trains (`slime.train_async`).
+    """
     try:
         args = parse_args(argv=argv)
     except ConfigError as error:
@@ -28,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.dry_run:
         print(render(build_plan(args)))
-    unbuilt = list(check_built(args))
+    unbuilt = [*check_built(args), *check_entry(args, overlapped)]
     if unbuilt:
         print(ConfigError(unbuilt), file=sys.stderr)
         return 2
@@ -45,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from slime.cluster.run import run
 
     with lock:
-        return run(args_of_role(args, "actor"))  # data and checkpoints go with the actor
+        return run(args_of_role(args, "actor"), overlapped)  # data and checkpoints go with it
 
 
 def _claim(run_dir: Path) -> TextIO:

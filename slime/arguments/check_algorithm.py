@@ -158,9 +158,9 @@ def check_modes(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         )
         yield Problem("--debug-rollout-only", True, f"contradicts {name}", "keep one of the two")
     elif args.debug_train_only and not (
-        args.load_debug_rollout_data or args.load_forge_rollout_data
+        args.load_debug_rollout_data or args.rollout_function_path != _DEFAULT_ROLLOUT
     ):
-        remedy = "give --load-debug-rollout-data"
+        remedy = "give --load-debug-rollout-data, or a --rollout-function-path without engines"
         yield Problem("--debug-train-only", True, "there is nothing to train on", remedy)
     if (
         args.eval_interval is not None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slime.arguments.data import MEDIA
-from slime.arguments.errors import Problem, did_you_mean
+from slime.arguments.errors import Problem, did_you_mean, option
 from slime.arguments.eval_config import check_eval_entries
 from slime.arguments.facts import Facts
 from slime.arguments.labels import is_label
@@ -20,7 +20,8 @@ from slime.arguments.prompt_sources import (
     parse_prompt_sources,
 )
 from slime.arguments.raw import RawArguments
-from slime.arguments.scan_data import Scan, scan_prompts
+from slime.arguments.reward import grades_by_label
+from slime.arguments.scan_data import Key, Scan, scan_prompts
 
 _DEFAULT_SOURCES = (
     "slime.rollout.data_source.RolloutDataSourceWithBuffer",
@@ -32,7 +33,7 @@ _SECONDS_FOR_READING = 0.7  # of all prompt files together; what lies beyond is 
 def scan_train_data(raw: RawArguments, facts: Facts) -> Scan:
     """Look through --prompt-data, where the run will read it."""
     values = raw.values
-    replays = values["debug_train_only"] or values["load_debug_rollout_data"] is not None
+    replays = values["load_debug_rollout_data"] is not None
     if (
         replays
         or not values["rollout_global_dataset"]
@@ -61,9 +62,10 @@ def _scan_source(source: PromptSource, raw: RawArguments, facts: Facts, deadline
     values, path = raw.values, facts.paths.get(source.path, "")
     if not path or is_label(path.partition("@[")[0]):
         return Scan()  # no path, or not built: a problem already
-    keys = {values["input_key"]: "--input-key"}
+    keys = {values["input_key"]: Key("--input-key", is_prompt=True)}
     if values["label_key"] is not None:
-        keys[values["label_key"]] = "--label-key"
+        by_rule = values["custom_rm_path"] is None and grades_by_label(values["rm_type"])
+        keys[values["label_key"]] = Key("--label-key", is_needed=by_rule)
     return scan_prompts(source.option, source.path, path, keys, deadline, values["metadata_key"])
 
 
@@ -87,9 +89,11 @@ def check_eval_data(args: Namespace, raw: RawArguments, facts: Facts) -> Iterato
     for dataset in args.eval_datasets:
         if is_label(dataset.path.partition("@[")[0]):
             continue
-        keys = {dataset.input_key or "input": "--eval-input-key"}
+        keys = {dataset.input_key or "input": Key("--eval-input-key", is_prompt=True)}
         if dataset.label_key is not None:
-            keys[dataset.label_key] = "--eval-label-key"
+            custom = dataset.custom_rm_path or args.custom_rm_path
+            by_rule = custom is None and grades_by_label(dataset.rm_type or args.rm_type)
+            keys[dataset.label_key] = Key("--eval-label-key", is_needed=by_rule)
         name = "--eval-config" if raw.values["eval_config"] else "--eval-prompt-data"
         yield from scan_prompts(
             f"{name} {dataset.name}", dataset.path, dataset.path, keys, deadline
@@ -100,7 +104,7 @@ def check_mappings(args: Namespace) -> Iterator[Problem]:
     """Options that hold JSON objects hold the right ones."""
     for dest in ("multimodal_keys", "apply_chat_template_kwargs", "train_env_vars"):
         value = getattr(args, dest)
-        name = "--" + dest.replace("_", "-")
+        name = option(dest)
         if value is None:
             continue
         if not isinstance(value, dict):
@@ -123,7 +127,7 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
             message = _why_not_writable(Path(path))
             if message:
                 yield Problem(
-                    "--" + dest.replace("_", "-"),
+                    option(dest),
                     path,
                     message,
                     "give a directory you may write to",
@@ -132,7 +136,7 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         template = getattr(args, dest)
         if template is not None and not _names_rollouts(template):
             yield Problem(
-                "--" + dest.replace("_", "-"),
+                option(dest),
                 template,
                 "gives every rollout the same file",
                 "put {rollout_id} in its name; other braces are doubled",

@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from slime.arguments.check_sglang_config import OPTION, check_models
-from slime.arguments.errors import Problem
+from slime.arguments.errors import Problem, option
 from slime.arguments.facts import Facts
 
 
@@ -56,7 +56,7 @@ def _check_contradictions(args: Namespace) -> Iterator[Problem]:
     """Other options that say which engines there are."""
     for dest in ("prefill_num_servers", "rollout_external_engine_addrs"):
         if getattr(args, dest) is not None:
-            name = "--" + dest.replace("_", "-")
+            name = option(dest)
             yield Problem(name, getattr(args, dest), f"contradicts {OPTION}", "keep one of the two")
 
 

@@ -7,7 +7,7 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator
 
-from slime.arguments.errors import Problem
+from slime.arguments.errors import Problem, option
 from slime.arguments.registry import all_flags
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -25,7 +25,7 @@ def check_hook_paths(args: Namespace) -> Iterator[Problem]:
         value = getattr(args, dest)
         for path in value if isinstance(value, list) else [value]:
             if path is not None:
-                yield from _check_form("--" + dest.replace("_", "-"), path)
+                yield from _check_form(option(dest), path)
     for dataset in args.eval_datasets:
         for name in ("custom_rm_path", "custom_generate_function_path"):
             path = getattr(dataset, name)
@@ -33,10 +33,10 @@ def check_hook_paths(args: Namespace) -> Iterator[Problem]:
                 yield from _check_form(f"evaluation data {dataset.name}: {name}", path)
 
 
-def _check_form(option: str, path: str) -> Iterator[Problem]:
+def _check_form(place: str, path: str) -> Iterator[Problem]:
     if not _DOTTED.fullmatch(path):
         yield Problem(
-            option, path, "not the import path of a function", "write package.module.function"
+            place, path, "not the import path of a function", "write package.module.function"
         )
 
 

@@ -24,3 +24,9 @@ GROUP = FlagGroup(
 GRADERS = ("exact", "math", "deepscaler", "dapo", "f1", "gpqa", "ifbench", "remote_rm")
 BOXED_PREFIX = "boxed_"  # grade what is inside the last \boxed{...}
 DICT_REWARD_KEYS = {"dapo": ("score", "acc", "pred")}  # graders that return a mapping, and its keys
+
+
+def grades_by_label(rm_type: str | None) -> bool:
+    """Whether a `--rm-type` compares with the label: a line without one cannot be graded."""
+    plain = (rm_type or "").removeprefix(BOXED_PREFIX)
+    return plain in GRADERS and plain not in ("ifbench", "remote_rm")

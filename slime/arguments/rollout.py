@@ -61,6 +61,25 @@ GROUP = FlagGroup(
             "--mask-offpolicy-in-partial-rollout",
             "Do not train on tokens of earlier rollouts in continued responses.",
         ),
+        Flag(
+            "--rollout-abort-grace",
+            float,
+            10.0,
+            "Seconds that groups still being graded get when a rollout has all it needs.",
+        ),
+        Flag(
+            "--rollout-stall-timeout",
+            float,
+            3600.0,
+            "The run ends when no response and no reward was finished for so many seconds.",
+        ),
+        Flag(
+            "--max-weight-lag",
+            int,
+            2,
+            "Fully async rollouts: most weight updates between a token and its training; "
+            "what is older is generated anew.",
+        ),
         Flag("--custom-generate-function-path", str, None, "Hook that generates one sample."),
         Flag(
             "--rollout-sample-hook-path",

@@ -5,8 +5,10 @@ there.
 import json
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from slime.arguments.errors import Problem
 from slime.arguments.scan_parquet import scan_parquet
@@ -14,6 +16,39 @@ from slime.arguments.scan_parquet import scan_parquet
 SUFFIXES = (".jsonl", ".json", ".parquet")
 MOST_PROBLEMS = 5  # shown per file
 _SLICE = re.compile(r"(?P<path>.*?)@\[(?P<start>-?\d*):(?P<stop>-?\d*)\]$")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that every line must have.
+
+    Attributes:
+        option: The option that names the key.
+        is_prompt: Its value is a text or a list of messages.
+        is_needed: Its value is not null: a rule grades with it.
+    """
+
+    option: str
+    is_prompt: bool = False
+    is_needed: bool = False
+
+    def violation(self, value: Any) -> tuple[str, str]:
+        """(what is wrong with a value or "", remedy)."""
+        if self.is_needed and value is None:
+            return "is null, and a rule grades with it", "give it, or another --rm-type"
+        if not self.is_prompt:
+            return "", ""
+        remedy = "a prompt is a text, or a list of messages with a role each"
+        if not isinstance(value, str | list):
+            return f"is a {type(value).__name__}", remedy
+        if not value:
+            return "is empty", remedy
+        messages = value if isinstance(value, list) else []
+        if not all(
+            isinstance(item, dict) and isinstance(item.get("role"), str) for item in messages
+        ):
+            return "is a list with something that is no message", remedy
+        return "", ""
 
 
 @dataclass
@@ -44,7 +79,7 @@ def scan_prompts(
     option: str,
     given: str,
     path: str,
-    keys: dict[str, str],
+    keys: Mapping[str, Key],
     deadline: float,
     metadata_key: str = "metadata",
 ) -> Scan:
@@ -54,7 +89,7 @@ def scan_prompts(
         option: The option that names it, for messages.
         given: The path as given.
         path: The absolute path, maybe with a slice.
-        keys: Key every line must have -> the option that names the key.
+        keys: Name of a key that every line must have -> what is known of it.
         deadline: Time (time.monotonic) after which lines are only counted; the data source
             reads them all later anyway.
         metadata_key: Key of the metadata.
@@ -69,7 +104,8 @@ def scan_prompts(
         message = f"unknown kind of file {source.suffix or '(no suffix)'}"
         return Scan([Problem(option, given, message, "give .jsonl or .parquet")])
     if source.suffix == ".parquet":
-        scan = Scan(*scan_parquet(option, given, source, keys, metadata_key))
+        columns = {name: key.option for name, key in keys.items()}
+        scan = Scan(*scan_parquet(option, given, source, columns, metadata_key))
     else:
         try:
             scan = _scan_lines(option, source, keys, deadline, metadata_key)
@@ -85,7 +121,7 @@ def scan_prompts(
 
 
 def _scan_lines(
-    option: str, source: Path, keys: dict[str, str], deadline: float, metadata_key: str
+    option: str, source: Path, keys: Mapping[str, Key], deadline: float, metadata_key: str
 ) -> Scan:
     scan = Scan(count=0)
     bad = 0
@@ -115,7 +151,7 @@ def _scan_lines(
     return scan
 
 
-def _check_line(line: bytes, keys: dict[str, str]) -> tuple[str, str, dict[str, object] | None]:
+def _check_line(line: bytes, keys: Mapping[str, Key]) -> tuple[str, str, dict[str, object] | None]:
     """(what is wrong or "", remedy, the record)."""
     try:
         record = json.loads(line)
@@ -131,12 +167,12 @@ def _check_line(line: bytes, keys: dict[str, str]) -> tuple[str, str, dict[str, 
         return "nested too deeply", "one flat JSON object per line", None
     if not isinstance(record, dict):
         return f"not a JSON object but {type(record).__name__}", "one JSON object per line", None
-    for key, key_option in keys.items():
-        if key not in record:
+    for name, key in keys.items():
+        if name not in record:
             has = ", ".join(list(record)[:6])
-            return (
-                f"has no key {key!r} ({key_option}); it has: {has}",
-                f"give {key_option} another key",
-                record,
-            )
+            message = f"has no key {name!r} ({key.option}); it has: {has}"
+            return message, f"give {key.option} another key", record
+        message, remedy = key.violation(record[name])
+        if message:
+            return f"{name!r} ({key.option}) {message}", remedy, record
     return "", "", record

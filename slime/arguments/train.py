@@ -102,6 +102,12 @@ GROUP = FlagGroup(
             128,
             "Packed micro-batches are padded to a multiple of this many tokens.",
         ),
+        Flag(
+            "--train-stall-timeout",
+            float,
+            3600.0,
+            "The run ends when the train ranks need more seconds than this for one call.",
+        ),
         switch(
             "--keep-old-actor", "Keep the weights that generated, to compute old log-probabilities."
         ),

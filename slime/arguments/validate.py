@@ -11,7 +11,9 @@ from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
 from slime.arguments.check_model import check_checkpoint, check_layout, check_shape
 from slime.arguments.check_optimizer import check_optimizer
+from slime.arguments.check_rollout import check_rollout
 from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
+from slime.arguments.check_template import check_template
 from slime.arguments.check_tracking import check_tracking
 from slime.arguments.check_weights import check_weights
 from slime.arguments.errors import Problem
@@ -47,6 +49,8 @@ def validate(
     problems += check_kl(args)
     problems += check_modes(args, raw)
     problems += check_optimizer(args)
+    problems += check_rollout(args)
+    problems += check_template(args)
     problems += check_roles(args)
     problems += check_tracking(args)
     problems += check_hook_paths(args)

@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,21 +45,25 @@ class Child:
         return Call(self, method, getattr(self.handle, method).remote(*args, **kwargs))
 
 
-def gather(calls: Sequence[Call], timeout: float | None = None) -> list[Any]:
+def gather(
+    calls: Sequence[Call], timeout: float | None = None, beside: Sequence[Call] = ()
+) -> list[Any]:
     """Results of all calls, in their order; the first failure of any of them is raised at once.
+
+    Calls ``beside`` are not waited for, but one of them that fails in the meantime is raised too.
 
     Raises:
         RunFailed: a child died or raised; siblings that wait for it are not waited for.
         TimeoutError: not all were done after ``timeout`` seconds.
     """
     pending = {call.ref: call for call in calls}
-    waited = 0.0
+    watched = {call.ref: call for call in beside if call.ref not in pending}
+    started = time.monotonic()
     while pending:
-        done, _ = ray.wait(list(pending), num_returns=1, timeout=_POLL_SECONDS)
+        done, _ = ray.wait([*pending, *watched], num_returns=1, timeout=_POLL_SECONDS)
         for ref in done:
-            _result(pending.pop(ref))
-        waited = waited + _POLL_SECONDS if not done else waited
-        if timeout is not None and waited >= timeout:
+            _result(pending.pop(ref) if ref in pending else watched.pop(ref))
+        if timeout is not None and pending and time.monotonic() - started >= timeout:
             names = ", ".join(f"{call.child.name}.{call.method}" for call in pending.values())
             raise TimeoutError(f"no answer after {timeout:.0f} s from {names}")
     return [ray.get(call.ref) for call in calls]

@@ -1,12 +1,14 @@
 """The synchronous training loop: generate, train, save, update weights, evaluate, again."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slime.cluster.children import Child, gather
+from slime.cluster.children import Call, Child, gather
 from slime.cluster.periodic import should_run_periodic_action
+from slime.cluster.rollout_manager import RolloutResult
 from slime.cluster.train_actor import TrainGroup
 from slime.cluster.train_roles import train_roles
 from slime.cluster.weight_sync import WeightSync
@@ -32,7 +34,9 @@ class Loop:
     saved: int | None = field(default=None)
 
     def __post_init__(self) -> None:
-        self.weights = WeightSync(self.args, self.manager, self.train)
+        self.weights = WeightSync(
+            self.args, self.manager, self.train, self._wait, self._wait_for_ranks
+        )
 
     def run(self) -> None:
         """Run all rollouts that are left."""
@@ -46,11 +50,13 @@ class Loop:
 
     def _step(self, rollout_id: int) -> None:
         with self.report.phase("rollout"):
-            result = self.weights.wait(self.manager.call("generate", rollout_id, rollout_id))
+            result = self._generate(rollout_id)
         metrics = dict(result.metrics)
         if self.train:
             with self.report.phase("train"):
-                metrics |= train_roles(self.args, self.train, self.critic, rollout_id, result)
+                metrics |= train_roles(
+                    self.args, self.train, self.critic, rollout_id, result, self._wait_for_ranks
+                )
             self.weights.trained(rollout_id + 1)
             if self._due(rollout_id, self.args.save_interval) and self.args.save:
                 self._save(rollout_id)
@@ -60,6 +66,18 @@ class Loop:
         if self._evaluates() and self._due(rollout_id, self.args.eval_interval):
             self._evaluate(rollout_id, step=rollout_id + 1)
 
+    def _generate(self, rollout_id: int) -> RolloutResult:
+        return self.weights.wait(self.manager.call("generate", rollout_id, rollout_id))
+
+    def _wait(
+        self, calls: list[Call], timeout: float | None = None, beside: Sequence[Call] = ()
+    ) -> list[Any]:
+        return gather(calls, timeout, beside)
+
+    def _wait_for_ranks(self, calls: list[Call]) -> list[Any]:
+        """As `_wait`; a train rank that is frozen ends the run after a while."""
+        return self._wait(calls, self.args.train_stall_timeout)
+
     def _finish(self) -> None:
         last = self.num_rollout - 1
         if not self.train or last < self.start_rollout_id:
@@ -68,23 +86,23 @@ class Loop:
             self._save(last)
         if self.saved is not None:
             with self.report.phase("save"):
-                gather(self.train.call("finish_save"))
+                self._wait_for_ranks(self.train.call("finish_save"))
             self.report.wrote("checkpoint", Path(self.args.save))
         if self.args.save_hf:
             path = str(self.args.save_hf).format(rollout_id=last)
             with self.report.phase("save"):
-                gather(self.train.call("save_hf", path))
+                self._wait_for_ranks(self.train.call("save_hf", path))
             self.report.wrote("HF export", Path(path))
 
     def _save(self, rollout_id: int) -> None:
         assert self.train
         with self.report.phase("save"):
             # The cursor first: the checkpoint's `latest` file, written last, makes both valid.
-            gather([self.manager.call("save", rollout_id)])
+            self._wait([self.manager.call("save", rollout_id)])
             if self.critic:
-                gather(self.critic.call("save", rollout_id))
-                gather(self.critic.call("finish_save"))
-            gather(self.train.call("save", rollout_id))
+                self._wait_for_ranks(self.critic.call("save", rollout_id))
+                self._wait_for_ranks(self.critic.call("finish_save"))
+            self._wait_for_ranks(self.train.call("save", rollout_id))
         if not self.args.async_save or self.saved is not None:  # else it is not complete yet
             self.report.wrote("checkpoint", Path(self.args.save))
         self.saved = rollout_id

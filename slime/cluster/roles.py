@@ -16,7 +16,8 @@ from slime.cluster.train_actor import TrainActor, TrainGroup
 def create_rollout_manager(args: Namespace, slots: Slots) -> Child:
     """The rollout manager, on the node of its first engine slot; not yet started."""
     log = _log(args, "rollout_manager")
-    options = slots.manager_options()
+    # Several at once: to save, to pause and to evaluate while the next rollout is generated.
+    options = slots.manager_options() | {"max_concurrency": 4}
     remote = ray.remote(concurrency_groups={CONTROL: 1})(RolloutManager)
     handle = remote.options(**options).remote(args, str(log), slots.gpu_ids)
     return Child("rollout manager", handle, log)

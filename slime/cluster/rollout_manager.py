@@ -3,6 +3,7 @@
 import functools
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,16 @@ from slime.arguments.roles import args_of_role
 from slime.cluster.children import logged, redirect_output
 from slime.cluster.measure import measure_evaluation, measure_rollout
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
-from slime.data.train_batch import convert_samples_to_train_data, split_by_dp
+from slime.data.train_batch import RolloutData, convert_samples_to_train_data, split_by_dp
 from slime.engines.engine import Engine
 from slime.engines.servers import RolloutServers
 from slime.hooks import load_function
 from slime.rewards.normalize import post_process_rewards
 from slime.rollout.base_types import call_rollout_fn
+from slime.rollout.engine_requests import router_urls
+from slime.rollout.fully_async_rollout import stop_worker
 from slime.rollout.http_client import init_http_client, set_liveness_check
+from slime.rollout.pausing import continue_engines, pause_engines
 from slime.samples.groups import flatten
 from slime.weights.engine_calls import EngineAddress
 
@@ -63,7 +67,7 @@ class RolloutManager:
             loading = pool.submit(self._load)
             self.servers.start(progress=functools.partial(print, flush=True))
             loading.result()
-        set_liveness_check(self.servers.check_responds)
+        self._check_servers_by(self.servers.check_responds)
         init_http_client(args)
         return True
 
@@ -122,7 +126,8 @@ class RolloutManager:
         """
         started = time.monotonic()
         groups, metrics = self._groups(rollout_id)
-        if hasattr(self.data_source, "commit"):  # published sources need not have it
+        # Published sources need not have it; who generates in the background commits by itself.
+        if hasattr(self.data_source, "commit") and not self.generates_in_background():
             self.data_source.commit(rollout_id)
         samples = flatten(groups)
         if self.args.rollout_data_postprocess_path:
@@ -141,10 +146,9 @@ class RolloutManager:
         if self._critic_config is not None:
             own = args_of_role(self.args, "critic")
             critics = split_by_dp(own, data, self._critic_config)
+        result = RolloutResult(_put(parts), metrics, _put(critics))
         metrics["perf/rollout_total_seconds"] = time.monotonic() - started
-        return RolloutResult(
-            [ray.put(part) for part in parts], metrics, [ray.put(part) for part in critics]
-        )
+        return result
 
     def _groups(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
         args = self.args
@@ -192,11 +196,44 @@ class RolloutManager:
         """Go on with the prompts after those trained on up to ``rollout_id``."""
         self.data_source.load(rollout_id)
 
+    def generates_in_background(self) -> bool:
+        """Whether the rollout function goes on generating between its calls."""
+        return getattr(self.generate_rollout, "in_background", False)
+
+    @ray.method(concurrency_group=CONTROL)
+    @logged
+    def pause(self) -> None:
+        """Hold all requests in the engines, with the tokens they have, for a weight update."""
+        if self.servers is not None:
+            # A paused engine answers no health check that generates; its process still counts.
+            self._check_servers_by(self.servers.check)
+            self.servers.pause_checks()
+            pause_engines([engine.url for engine in self.servers.updatable()])
+
+    @ray.method(concurrency_group=CONTROL)
+    @logged
+    def go_on(self) -> None:
+        """After `pause`: generate on, with the present weights."""
+        if self.servers is not None:
+            continue_engines([engine.url for engine in self.servers.updatable()])
+            self.servers.resume_checks()
+            self._check_servers_by(self.servers.check_responds)
+
+    def _check_servers_by(self, check: Callable[[], bool]) -> None:
+        for url in router_urls(self.args):
+            set_liveness_check(url, check)
+
     def stop(self) -> None:
-        """Stop engines and router."""
+        """Stop engines and router, and what still generates."""
+        stop_worker(self.args)
         if self.servers is not None:
             self.servers.stop()
 
     def _check(self) -> None:
         if self.servers is not None:
             self.servers.check()
+
+
+def _put(parts: list[RolloutData]) -> list[ray.ObjectRef]:
+    """References to the parts, each of which is freed here once it is in the store."""
+    return [ray.put(parts.pop(0)) for _ in range(len(parts))]

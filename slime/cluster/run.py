@@ -9,6 +9,7 @@ from slime.arguments.roles import args_of_role
 from slime.cluster.children import Child, RunFailed, gather
 from slime.cluster.local_ray import start_ray, stop_ray
 from slime.cluster.loop import Loop, first_rollout
+from slime.cluster.overlapped_loop import OverlappedLoop
 from slime.cluster.placement import create_placement_groups
 from slime.cluster.roles import create_rollout_manager, create_training_models, start_training
 from slime.cluster.supervisor import Interrupted, Supervisor
@@ -17,8 +18,11 @@ from slime.engines.external import apply_external_engine_info_to_args
 from slime.tracking.report import RunReport
 
 
-def run(args: Namespace) -> int:
-    """Run the job that ``args`` describe; returns the exit code (0 only if nothing failed)."""
+def run(args: Namespace, overlapped: bool = False) -> int:
+    """Run the job that ``args`` describe; returns the exit code (0 only if nothing failed).
+
+    ``overlapped``: generate the next rollout while one trains.
+    """
     report = RunReport(args)
     supervisor = Supervisor()
     try:
@@ -26,7 +30,7 @@ def run(args: Namespace) -> int:
             report.stage("looking at the external engines")
             apply_external_engine_info_to_args(args)
         with supervisor:
-            _run(args, report, supervisor)
+            _run(args, report, supervisor, OverlappedLoop if overlapped else Loop)
     except Interrupted as interrupt:
         report.interrupted(signal.Signals(interrupt.number).name)
         return 128 + interrupt.number
@@ -40,7 +44,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
+def _run(args: Namespace, report: RunReport, supervisor: Supervisor, loop_type: type[Loop]) -> None:
     report.stage("starting Ray")
     start_ray(args, supervisor.scratch)
     supervisor.take_signals()
@@ -58,12 +62,13 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor) -> None:
     has_engines, *loaded = gather(starting)
     gather(starting_critic)
     start = first_rollout(args, loaded)
-    loop = _make_loop(args, report, manager, train, critic, has_engines, start)
+    loop = _make_loop(loop_type, args, report, manager, train, critic, has_engines, start)
     report.begin(loop.start_rollout_id, loop.num_rollout)
     loop.run()
 
 
 def _make_loop(
+    loop_type: type[Loop],
     args: Namespace,
     report: RunReport,
     manager: Child,
@@ -82,7 +87,7 @@ def _make_loop(
     num_rollout = args.num_rollout
     if num_rollout is None:
         num_rollout = args.num_epoch * per_epoch
-    return Loop(
+    return loop_type(
         args=args,
         report=report,
         manager=manager,

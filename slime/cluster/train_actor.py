@@ -12,6 +12,7 @@ import numpy as np
 import ray
 
 from slime.cluster.children import logged, redirect_output
+from slime.cluster.rollout_data import process_rollout_data
 from slime.weights.engine_calls import EngineAddress
 from slime.weights.errors import EnginesLeftBehind
 
@@ -111,7 +112,8 @@ class TrainActor:
 
     def _own(self, batches: list[Any]) -> Any:
         """This rank's part. A list keeps Ray from fetching the other ranks' parts as arguments."""
-        return ray.get(batches[self.trainer.parallel_config()["dp_rank"]])
+        place = self.trainer.parallel_config()
+        return process_rollout_data(self.args, batches, place["dp_rank"], place["dp_size"])
 
     @logged
     def update_weights(self, engines: list[EngineAddress], version: int) -> WeightUpdate:

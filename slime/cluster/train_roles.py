@@ -1,9 +1,10 @@
 """One rollout through the train ranks: the actor alone, or the actor and its critic."""
 
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
-from slime.cluster.children import gather
+from slime.cluster.children import Call
 from slime.cluster.rollout_manager import RolloutResult
 from slime.cluster.train_actor import TrainGroup
 
@@ -14,22 +15,24 @@ def train_roles(
     critic: TrainGroup | None,
     rollout_id: int,
     result: RolloutResult,
+    wait: Callable[[list[Call]], list[Any]],
 ) -> dict[str, Any]:
     """Train every role on a rollout; metrics of the actor (train/) and of the critic (critic/).
 
     The critic's values go to the actor, whose returns go back; then both train at once. In the
-    first ``--num-critic-only-steps`` rollouts of a run the critic trains alone.
+    first ``--num-critic-only-steps`` rollouts of a run the critic trains alone. ``wait`` gives the
+    results of calls in flight.
     """
     if critic is None:
-        return gather(actor.call("train", rollout_id, result.batches))[0]
+        return wait(actor.call("train", rollout_id, result.batches))[0]
     values = critic.call("values", result.critic_batches)
-    gather(values)
+    wait(values)
     prepared = actor.call("prepare", result.batches, [call.ref for call in values])
-    gather(prepared)
+    wait(prepared)
     training = critic.call("train_values", rollout_id, [call.ref for call in prepared])
     if rollout_id < args.num_critic_only_steps:
         acting = actor.call("skip_training")
     else:
         acting = actor.call("train_prepared", rollout_id)
-    metrics = gather([*training, *acting])
+    metrics = wait([*training, *acting])
     return metrics[0] | metrics[len(training)]

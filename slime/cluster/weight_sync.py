@@ -1,7 +1,7 @@
 """Keeps the engines at the trainer's weights: after training, and when one was started again."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -11,13 +11,25 @@ from slime.cluster.train_actor import TrainGroup
 from slime.weights.engine_calls import EngineAddress
 
 _POLL_SECONDS = 1.0
+Wait = Callable[[list[Call]], list[Any]]
 
 
 class WeightSync:
-    """Between one rollout manager and one train group (None in `--debug-rollout-only`)."""
+    """Between one rollout manager and one train group (None in `--debug-rollout-only`).
 
-    def __init__(self, args: Namespace, manager: Child, train: TrainGroup | None) -> None:
+    `wait` and `wait_for_ranks` give the results of calls in flight to the one and to the other.
+    """
+
+    def __init__(
+        self,
+        args: Namespace,
+        manager: Child,
+        train: TrainGroup | None,
+        wait: Wait = gather,
+        wait_for_ranks: Wait = gather,
+    ) -> None:
         self._manager, self._train = manager, train
+        self._gather, self._gather_ranks = wait, wait_for_ranks
         self._tolerant = args.use_fault_tolerance
         self._version = 0
 
@@ -35,7 +47,7 @@ class WeightSync:
             RunFailed: an engine missed the update, without `--use-fault-tolerance`.
         """
         self._version = version
-        (engines,) = gather([self._manager.call("updatable_engines")])
+        (engines,) = self._gather([self._manager.call("updatable_engines")])
         return self._send(engines)
 
     def wait(self, call: Call, trainer_is_idle: bool = True) -> Any:
@@ -43,18 +55,18 @@ class WeightSync:
         present weights, so that they can serve it; only an idle trainer has them to give."""
         if self._tolerant and self._train is not None and trainer_is_idle:
             while not ray.wait([call.ref], timeout=_POLL_SECONDS)[0]:
-                (waiting,) = gather([self._manager.call("waiting_engines")])
+                (waiting,) = self._gather([self._manager.call("waiting_engines")])
                 self._send(waiting)
-        (result,) = gather([call])
+        (result,) = self._gather([call])
         return result
 
     def _send(self, engines: Sequence[EngineAddress]) -> float:
         if not engines or self._train is None:
             return 0.0
-        updates = gather(self._train.call("update_weights", engines, self._version))
+        updates = self._gather_ranks(self._train.call("update_weights", engines, self._version))
         left_behind: dict[str, str] = {}
         for update in updates:
             left_behind |= update.left_behind
         urls = [engine.url for engine in engines]
-        gather([self._manager.call("weights_updated", urls, left_behind)])
+        self._gather([self._manager.call("weights_updated", urls, left_behind)])
         return max(update.seconds for update in updates)

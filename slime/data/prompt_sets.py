@@ -75,7 +75,7 @@ def load_prompts(
     Args:
         args: The resolved arguments.
         tokenizer: Of `--hf-checkpoint`; loaded when it is left out and needed.
-        processor: Of multimodal models.
+        processor: Of multimodal models; as the tokenizer.
 
     Raises:
         ConfigError: A prompt set is missing or unreadable (see `Dataset`).
@@ -86,6 +86,8 @@ def load_prompts(
     if tokenizer is None and needs_tokenizer and args.hf_checkpoint:
         # By path, so that this room stays free of transformers in the build graph.
         tokenizer = load_function("slime.rollout.tokenizer.load_tokenizer")(args.hf_checkpoint)
+    if processor is None and args.multimodal_keys and args.rollout_max_prompt_len is not None:
+        processor = load_function("slime.rollout.tokenizer.load_processor")(args.hf_checkpoint)
     sources = parse_prompt_sources(args.prompt_data)
     datasets = [
         _load(args, source, args.rollout_seed + number, tokenizer, processor)

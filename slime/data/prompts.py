@@ -186,7 +186,11 @@ def _make_sample(
     if isinstance(row.get("source_name"), str):
         metadata = {"source_name": row["source_name"]} | metadata
     label = row[label_key] if label_key else None
-    return Sample(prompt=row[prompt_key], label=label, metadata=metadata)
+    prompt = row[prompt_key]
+    if not isinstance(prompt, str | list) or not prompt:  # files too long to be looked through
+        message = f"{prompt_key!r} is {prompt!r}: a prompt is a text, or a list of messages"
+        raise ConfigError([Problem(place, None, message)])
+    return Sample(prompt=prompt, label=label, metadata=metadata)
 
 
 def _render(tokenizer: Any, sample: Sample, template_kwargs: dict[str, Any]) -> str:

@@ -28,6 +28,8 @@ Group = list[Sample]
 class DataSource(abc.ABC):
     """What a rollout function needs of a source of prompts; the class at `--data-source-path`."""
 
+    has_buffer = False  # whether `add_samples` takes groups back
+
     @abc.abstractmethod
     def get_samples(self, num_samples: int) -> list[Group]:
         """The next `num_samples` groups (one prompt each, n_samples_per_prompt samples)."""
@@ -109,7 +111,7 @@ class RolloutDataSource(DataSource):
             in_flight: Groups handed out whose generation goes on into later rollouts; after a
                 resume they are generated anew, before any other prompt.
         """
-        fresh = [[_as_handed_out(sample) for sample in group] for group in in_flight]
+        fresh = [[sample.as_handed_out() for sample in group] for group in in_flight]
         state = self._state()
         state.buffer = [*fresh, *state.buffer]
         self._history.commit(rollout_id, state)
@@ -205,6 +207,8 @@ class RolloutDataSource(DataSource):
 class RolloutDataSourceWithBuffer(RolloutDataSource):
     """As its base, and groups given back are handed out again before new prompts."""
 
+    has_buffer = True
+
     def __init__(
         self, args: Namespace, tokenizer: Tokenizer | None = None, processor: Any = None
     ) -> None:
@@ -260,19 +264,3 @@ class RolloutDataSourceWithBuffer(RolloutDataSource):
 
     def _set_buffer(self, buffer: list[Group]) -> None:
         self.buffer = buffer
-
-
-def _as_handed_out(sample: Sample) -> Sample:
-    """The sample without anything generation added."""
-    return Sample(
-        group_index=sample.group_index,
-        index=sample.index,
-        rollout_id=sample.rollout_id,
-        prompt=copy.deepcopy(sample.prompt),
-        multimodal_inputs=sample.multimodal_inputs,
-        apply_chat_template_kwargs=dict(sample.apply_chat_template_kwargs),
-        label=sample.label,
-        metadata=copy.deepcopy(sample.metadata),
-        generate_function_path=sample.generate_function_path,
-        custom_rm_path=sample.custom_rm_path,
-    )

@@ -4,6 +4,7 @@ checkpoint.
 
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,13 +38,14 @@ class History:
     The state after a rollout is the one it was committed with, else the one before the next rollout
     took its first prompts. Where nobody names rollouts (a custom loop), each is taken to have
     trained on rollout_batch_size groups: after a resume a prompt may then come twice, but none that
-    was in flight is lost.
+    was in flight is lost. A rollout may be saved by one thread while another hands out prompts.
     """
 
     def __init__(self, rollout_batch_size: int, first_rollout_id: int) -> None:
         self._rollout_batch_size = rollout_batch_size
         self._first_rollout_id = first_rollout_id
         self._rollouts_are_named = False
+        self._lock = threading.Lock()
         self._current: int | None = None
         self._committed: dict[int, SourceState] = {}
         self._num_handed_out = 0
@@ -72,14 +74,16 @@ class History:
     def commit(self, rollout_id: int, state: SourceState) -> None:
         """`state` is what holds after rollout `rollout_id`."""
         self._rollouts_are_named = True
-        self._committed[rollout_id] = state
+        with self._lock:
+            self._committed[rollout_id] = state
         self._after_handing_out.clear()
 
     def state_after(self, rollout_id: int) -> SourceState | None:
         """The state after training on rollout `rollout_id`; None: the present one."""
-        state = self._committed.get(rollout_id)
-        # A rollout may be saved twice (on an interval and at the end), an earlier one is done with.
-        self._committed = {r: s for r, s in self._committed.items() if r >= rollout_id}
+        with self._lock:
+            state = self._committed.get(rollout_id)
+            # A rollout may be saved twice (on an interval, at the end); earlier ones are done with.
+            self._committed = {r: s for r, s in self._committed.items() if r >= rollout_id}
         if state is None and not self._rollouts_are_named:
             trained = (rollout_id + 1 - self._first_rollout_id) * self._rollout_batch_size
             candidates = (s for handed, s in self._after_handing_out if handed >= trained)

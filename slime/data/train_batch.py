@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from slime.data.ragged import Ragged
 from slime.hooks.loading import load_function
 from slime.samples.groups import rollout_identities
 from slime.samples.sample import Sample
@@ -16,8 +17,16 @@ TrainData = dict[str, Any]
 RolloutData = dict[str, Any]
 """What one rank trains on: per-sample lists in the order of its partition, and its schedule."""
 
-_OPTIONAL_PER_TOKEN = ("rollout_log_probs", "teacher_log_probs")
+# What there is of each token becomes one array of a rank, in as few bytes as its values need.
+_PER_TOKEN = {
+    "tokens": np.int32,
+    "loss_masks": np.uint8,
+    "rollout_log_probs": np.float32,
+    "teacher_log_probs": np.float32,
+}
 _OPTIONAL = (
+    "rollout_log_probs",
+    "teacher_log_probs",
     "rollout_top_p_token_ids",
     "rollout_top_p_token_offsets",
     "rollout_routed_experts",
@@ -32,14 +41,14 @@ def convert_samples_to_train_data(
     raw_rewards: Sequence[float],
     rewards: Sequence[float],
 ) -> TrainData:
-    """Per-sample lists of plain arrays, or what `--custom-convert-samples-to-train-data-path`
-    makes.
+    """Per-sample lists, or what `--custom-convert-samples-to-train-data-path` makes. Nothing that
+    there is of each token is copied yet: `split_by_dp` does that once, rank by rank.
 
     Returns:
-        tokens (int64, prompt + response), total_lengths, response_lengths, loss_masks (float32,
+        tokens (prompt + response), total_lengths, response_lengths, loss_masks (0 or 1,
         response only; all zero for removed samples), rewards, raw_reward, truncated (0/1),
         sample_indices, rollout_ids (dense; samples of one rollout share it), weight_versions;
-        rollout_log_probs and teacher_log_probs (float32), top-p spans, routed experts and the like
+        rollout_log_probs and teacher_log_probs, top-p spans, routed experts and the like
         where the samples have them.
 
     Raises:
@@ -55,7 +64,7 @@ def convert_samples_to_train_data(
     for sample in samples:
         sample.check_alignment()
     data: TrainData = {
-        "tokens": [np.asarray(sample.tokens, dtype=np.int64) for sample in samples],
+        "tokens": [sample.tokens for sample in samples],
         "total_lengths": [len(sample.tokens) for sample in samples],
         "response_lengths": [sample.response_length for sample in samples],
         "loss_masks": [_loss_mask(sample) for sample in samples],
@@ -66,10 +75,8 @@ def convert_samples_to_train_data(
         "rollout_ids": rollout_identities(samples),
         "weight_versions": [list(sample.weight_versions) for sample in samples],
     }
-    for name in (*_OPTIONAL_PER_TOKEN, *_OPTIONAL):
+    for name in _OPTIONAL:
         values = _optional(samples, name)
-        if values is not None and name in _OPTIONAL_PER_TOKEN:
-            values = [np.asarray(value, dtype=np.float32) for value in values]
         if values is not None:
             data[name] = values
     return data
@@ -80,9 +87,11 @@ def split_by_dp(
 ) -> list[RolloutData]:
     """One dict per data-parallel rank: its samples in the order they are trained, and the schedule.
 
-    Besides every per-sample list of `data`: partition (global positions), micro_batch_indices (over
-    all steps, positions in the partition), num_microbatches (per step), global_batch_sizes (per
-    step, rollouts over all ranks), global_num_tokens (per step, trained tokens over all ranks).
+    What there is of each token is a `Ragged`: tokens int32, loss_masks uint8 (float32 if they are
+    not whole numbers), log-probs float32. Besides every per-sample list of `data`: partition
+    (global positions), micro_batch_indices (over all steps, positions in the partition),
+    num_microbatches (per step), global_batch_sizes (per step, rollouts over all ranks),
+    global_num_tokens (per step, trained tokens over all ranks).
 
     Args:
         args: As for `build_dp_schedule`; global_batch_size None means one step.
@@ -110,23 +119,29 @@ def split_by_dp(
         global_batch_size=args.global_batch_size or len(set(rollouts)),
         rollout_indices=rollouts,
     )
+    parts = [
+        {name: _of_rank(name, values, partition) for name, values in data.items()}
+        for partition in partitions
+    ]
     step_tokens = [0.0] * len(num_microbatches)
-    for partition, micro_batches in zip(partitions, micro_batch_indices, strict=True):
+    for part, micro_batches in zip(parts, micro_batch_indices, strict=True):
+        trained = part["loss_masks"].sums()
         for step, members in zip(_step_numbers(num_microbatches), micro_batches, strict=True):
-            step_tokens[step] += sum(
-                float(np.sum(data["loss_masks"][partition[i]])) for i in members
-            )
-    return [
-        {name: [values[i] for i in partition] for name, values in data.items()}
-        | {
+            step_tokens[step] += float(trained[members].sum())
+    for part, partition, micro_batches in zip(parts, partitions, micro_batch_indices, strict=True):
+        part |= {
             "partition": partition,
             "micro_batch_indices": micro_batches,
             "num_microbatches": num_microbatches,
             "global_batch_sizes": batch_sizes,
             "global_num_tokens": step_tokens,
         }
-        for partition, micro_batches in zip(partitions, micro_batch_indices, strict=True)
-    ]
+    return parts
+
+
+def _of_rank(name: str, values: Sequence[Any], partition: list[int]) -> Sequence[Any]:
+    chosen = [values[i] for i in partition]
+    return Ragged.from_lists(chosen, _PER_TOKEN[name]) if name in _PER_TOKEN else chosen
 
 
 def _step_numbers(num_microbatches: Sequence[int]) -> list[int]:
@@ -134,12 +149,12 @@ def _step_numbers(num_microbatches: Sequence[int]) -> list[int]:
     return [step for step, count in enumerate(num_microbatches) for _ in range(count)]
 
 
-def _loss_mask(sample: Sample) -> np.ndarray:
+def _loss_mask(sample: Sample) -> Sequence[float]:
     if sample.remove_sample:
-        return np.zeros(sample.response_length, dtype=np.float32)
+        return np.zeros(sample.response_length, dtype=np.uint8)
     if sample.loss_mask is None:
-        return np.ones(sample.response_length, dtype=np.float32)
-    return np.asarray(sample.loss_mask, dtype=np.float32)
+        return np.ones(sample.response_length, dtype=np.uint8)
+    return sample.loss_mask
 
 
 def _optional(samples: list[Sample], name: str) -> list[Any] | None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_WATCH_SECONDS = 1.0
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -21,14 +23,21 @@ def background_loop() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-def run(coro: Coroutine[Any, Any, T]) -> T:
+def run(coro: Coroutine[Any, Any, T], watch: Callable[[], None] | None = None) -> T:
     """Run `coro` on the background loop and wait for its result. Not for use on that loop itself.
 
-    An interrupt of the waiting thread cancels the coroutine.
+    An interrupt of the waiting thread cancels the coroutine. So does an error of `watch`, which is
+    called every second, by the waiting thread: it sees a loop that stands still.
     """
     future = asyncio.run_coroutine_threadsafe(coro, background_loop())
     try:
-        return future.result()
+        while True:
+            try:
+                return future.result(timeout=_WATCH_SECONDS if watch else None)
+            except TimeoutError:
+                if future.done() or watch is None:
+                    raise
+                watch()
     except BaseException:
         future.cancel()
         raise

@@ -23,6 +23,12 @@ def get_model_url(args: Namespace, model_name: str, endpoint: str = "/generate")
     return f"http://{host}:{port}{endpoint}"
 
 
+def router_urls(args: Namespace) -> list[str]:
+    """The routers of all models."""
+    routers = getattr(args, "sglang_model_routers", None) or {}
+    return [get_model_url(args, name, "") for name in routers] or [get_model_url(args, "", "")]
+
+
 def check_vocabulary(args: Namespace, sample: Sample) -> None:
     """Refuse token ids the model does not have: one of them ends an engine.
 
@@ -36,6 +42,14 @@ def check_vocabulary(args: Namespace, sample: Sample) -> None:
             f"sample {sample.index} has token id {token} at position {at}, but the vocabulary of "
             f"{args.hf_checkpoint} has {size} tokens"
         )
+
+
+def mask_earlier_tokens(args: Namespace, sample: Sample) -> None:
+    """With `--mask-offpolicy-in-partial-rollout`: do not train on the tokens that a sample brings
+    from the rollout in which it was aborted."""
+    was_aborted = sample.status == Sample.Status.ABORTED and sample.response_length
+    if args.partial_rollout and args.mask_offpolicy_in_partial_rollout and was_aborted:
+        sample.loss_mask = [0] * sample.response_length
 
 
 def payload(input_ids: list[int] | list[list[int]], params: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 never meet."""
 
 import asyncio
+import weakref
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
+from slime.rollout.progress import BusyClock, Progress
 from slime.rollout.sampling import train_sampling_params
-from slime.rollout.tokenizer import load_tokenizer
+from slime.rollout.tokenizer import load_processor, load_tokenizer
 from slime.samples.sample import Sample
 
 _ATTRIBUTE = "generate_state"
@@ -23,6 +25,9 @@ class GenerateState:
         sampling_params: The rollout's sampling parameters; copy before changing.
         pendings: Groups being generated, as tasks.
         remaining_batch_size: Groups submitted and not dropped since `reset`.
+        progress: What is being waited for; to notice a run that hangs.
+        engines_busy: Counts the seconds in which a request is being answered.
+        group_of: The group that each task of `pendings` generates.
         aborted: True from the moment a rollout has what it needs until `reset`.
         eval_prompts: Loaded evaluation sets by their cache key.
     """
@@ -33,6 +38,9 @@ class GenerateState:
     eval_prompts: dict[Any, list[Sample]]
     pendings: set[asyncio.Task[list[Any]]]
     remaining_batch_size: int
+    progress: Progress
+    engines_busy: BusyClock
+    group_of: weakref.WeakKeyDictionary[asyncio.Task[list[Any]], list[Sample]]
     aborted: bool
     _dp_load: list[int]
 
@@ -48,6 +56,9 @@ class GenerateState:
         )
         state.sampling_params = train_sampling_params(args)
         state.eval_prompts = {}
+        state.progress = Progress()
+        state.engines_busy = BusyClock()
+        state.group_of = weakref.WeakKeyDictionary()
         state._dp_load = [0] * int(args.sglang_server_args.get("dp_size") or 1)
         state.reset()
         setattr(args, _ATTRIBUTE, state)
@@ -64,6 +75,11 @@ class GenerateState:
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
         return load_tokenizer(self.args.hf_checkpoint)
+
+    @cached_property
+    def processor(self) -> Any:
+        """The model's multimodal processor."""
+        return load_processor(self.args.hf_checkpoint)
 
     @contextmanager
     def dp_rank_context(self) -> Iterator[int]:
@@ -89,5 +105,7 @@ class GenerateState:
 
         for group in samples:
             coroutine = generate_and_rm_group(self.args, group, dict(self.sampling_params))
-            self.pendings.add(asyncio.create_task(coroutine))
+            task = asyncio.create_task(coroutine)
+            self.group_of[task] = group
+            self.pendings.add(task)
         self.remaining_batch_size += len(samples)

@@ -96,7 +96,8 @@ async def _generate_one(
     options = {}
     if "evaluation" in inspect.signature(function).parameters:
         options["evaluation"] = evaluation
-    generated = await function(args, sample, sampling_params, **options)
+    with GenerateState(args).progress.waiting_for(f"sample {sample.index} of {path}"):
+        generated = await function(args, sample, sampling_params, **options)
     parts = generated if isinstance(generated, list) else [generated]
     if not parts or not all(isinstance(part, Sample) for part in parts):
         raise RolloutError(
@@ -119,7 +120,9 @@ async def _grade(args: Namespace, generated: Sample | list[Sample]) -> Any:
     if isinstance(generated, list):
         await _give_rewards(args, flatten(generated))
     elif generated.reward is None and generated.status != Status.FAILED:
-        generated.reward = _checked(args, generated, await async_rm(args, generated))
+        with GenerateState(args).progress.waiting_for(_reward_of(args, generated)):
+            reward = await async_rm(args, generated)
+        generated.reward = _checked(args, generated, reward)
     return generated
 
 
@@ -127,17 +130,27 @@ async def _give_rewards(args: Namespace, samples: list[Sample]) -> None:
     ungraded = [s for s in samples if s.reward is None and s.status != Status.FAILED]
     if not ungraded:
         return
-    for sample, reward in zip(ungraded, await batched_async_rm(args, ungraded), strict=True):
+    with GenerateState(args).progress.waiting_for(_reward_of(args, ungraded[0])):
+        rewards = await batched_async_rm(args, ungraded)
+    for sample, reward in zip(ungraded, rewards, strict=True):
         sample.reward = _checked(args, sample, reward)
+
+
+def _reward_of(args: Namespace, sample: Sample) -> str:
+    return f"the reward of sample {sample.index} by {_grader_of(args, sample)}"
+
+
+def _grader_of(args: Namespace, sample: Sample) -> str:
+    return str(sample.custom_rm_path or args.custom_rm_path or args.rm_type)
 
 
 def _checked(args: Namespace, sample: Sample, reward: Any) -> Any:
     """`reward`, unless it says nothing: it would only be found out as a loss that is not finite."""
     numbers = reward.values() if isinstance(reward, dict) else [reward]
     if reward is None or any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
-        grader = sample.custom_rm_path or args.custom_rm_path or args.rm_type
         raise RolloutError(
-            f"{grader} gave sample {sample.index} the reward {reward!r}; a finite number is needed"
+            f"{_grader_of(args, sample)} gave sample {sample.index} the reward {reward!r}; a "
+            "finite number is needed"
         )
     return reward
 
@@ -170,8 +183,7 @@ async def _generate_together(
         prompt_ids = encode_prompt(GenerateState(args).tokenizer, first)
         for sample in samples:
             sample.tokens = list(prompt_ids)
-    if args.partial_rollout and args.mask_offpolicy_in_partial_rollout and first.response_length:
-        first.loss_mask = [0] * first.response_length
+    engine_requests.mask_earlier_tokens(args, first)
     new_tokens = remaining_new_tokens(first, sampling_params.get("max_new_tokens"), context_len)
     if new_tokens == 0:
         for sample in samples:
@@ -182,11 +194,13 @@ async def _generate_together(
     input_ids: Any = first.tokens if alone else [sample.tokens for sample in samples]
     try:
         engine_requests.check_vocabulary(args, first)
-        answers = await post(
-            engine_requests.get_model_url(args, "default"),
-            engine_requests.payload(input_ids, params),
-            headers=engine_requests.headers(first),
-        )
+        state = GenerateState(args)
+        with state.engines_busy, state.progress.waiting_for(f"the response of {first.index}"):
+            answers = await post(
+                engine_requests.get_model_url(args, "default"),
+                engine_requests.payload(input_ids, params),
+                headers=engine_requests.headers(first),
+            )
     except RolloutError as error:
         for sample in samples:
             engine_requests.fail(sample, error)

@@ -12,13 +12,16 @@ import random
 import time
 import weakref
 from argparse import Namespace
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
 from slime.rollout.errors import RolloutError
+
+T = TypeVar("T")
 
 RETRY_SECONDS = 60.0
 """A request is not tried again when this long has passed since its first failure."""
@@ -32,15 +35,19 @@ _SHOWN_BODY_CHARACTERS = 500
 _sessions: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
     weakref.WeakKeyDictionary()
 )
-_liveness_check: Callable[[], bool | None] | None = None
+_liveness_checks: dict[str, Callable[[], bool | None]] = {}
+"""By server, as host:port: what runs in this process that have servers of their own never meet."""
 
 
-def set_liveness_check(check: Callable[[], bool | None] | None) -> None:
-    """`check` is called between retries and while requests wait for their answers; it must not
-    block. What it raises (an engine that died, or no longer responds) ends the request at once. As
-    long as it returns True, something is being repaired: that time is not counted."""
-    global _liveness_check
-    _liveness_check = check
+def set_liveness_check(url: str, check: Callable[[], bool | None] | None) -> None:
+    """`check` is called between retries and while requests to the server of `url` wait for their
+    answers; it must not block. What it raises (an engine that died, or no longer responds) ends the
+    request at once. As long as it returns True, something is being repaired: that time is not
+    counted. None: check no more."""
+    if check is None:
+        _liveness_checks.pop(urlsplit(url).netloc, None)
+    else:
+        _liveness_checks[urlsplit(url).netloc] = check
 
 
 def get_rollout_num_engines(args: Namespace) -> int:
@@ -71,6 +78,38 @@ async def get(url: str, max_retries: int = 10) -> Any:
     return await _request("GET", url, max_retries)
 
 
+async def stream(
+    url: str, payload: Any, headers: dict[str, str] | None = None
+) -> AsyncIterator[Any]:
+    """POST `payload` once and yield the JSON of each server-sent event, until `[DONE]`.
+
+    Raises:
+        RolloutError: refused (4xx).
+        ConnectionError: everything else: the stream broke, or it never began; what was yielded is
+            all there is, and the caller may ask for the rest.
+    """
+    body = orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY)
+    all_headers = {"Content-Type": "application/json", **(headers or {})}
+    try:
+        async with _session().post(url, data=body, headers=all_headers) as response:
+            if response.status >= 300:
+                reason = f"HTTP {response.status}: {_shorten(await response.read())}"
+                if response.status not in _RETRIED_STATUS:
+                    raise RolloutError(f"POST {url} was refused: {reason}")
+                raise ConnectionError(reason)
+            buffered = b""
+            while chunk := await _watched(url, response.content.readany()):
+                *events, buffered = (buffered + chunk).split(b"\n\n")
+                for event in events:
+                    data = event.removeprefix(b"data:").strip()
+                    if data == b"[DONE]":
+                        return
+                    yield orjson.loads(data)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    raise ConnectionError("the stream ended without [DONE]")
+
+
 async def close() -> None:
     """Close the running loop's connections."""
     session = _sessions.pop(asyncio.get_running_loop(), None)
@@ -97,7 +136,7 @@ async def _request(method: str, url: str, max_retries: int, **options: Any) -> A
     attempt = 0
     while True:
         try:
-            status, content = await _watched(_exchange(method, url, options))
+            status, content = await _watched(url, _exchange(method, url, options))
             if status < 300:
                 return orjson.loads(content) if content else None
             reason = f"HTTP {status}: {_shorten(content)}"
@@ -106,7 +145,7 @@ async def _request(method: str, url: str, max_retries: int, **options: Any) -> A
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = f"{type(error).__name__}: {error}"
         now = time.monotonic()
-        if _liveness_check is not None and _liveness_check():
+        if check_liveness(url):
             first_failure = math.inf
         else:
             attempt += 1
@@ -127,7 +166,13 @@ async def _exchange(method: str, url: str, options: dict[str, Any]) -> tuple[int
         return response.status, await response.read()
 
 
-async def _watched(exchange: Coroutine[Any, Any, tuple[int, bytes]]) -> tuple[int, bytes]:
+def check_liveness(url: str) -> bool:
+    """Whether something is being repaired at the server of `url`; raises what its check raises."""
+    check = _liveness_checks.get(urlsplit(url).netloc)
+    return bool(check is not None and check())
+
+
+async def _watched(url: str, exchange: Coroutine[Any, Any, T]) -> T:
     """The result of `exchange`, for as long as the liveness check does not object.
 
     How long an answer may take is not known, and a frozen server keeps its connections open.
@@ -135,8 +180,7 @@ async def _watched(exchange: Coroutine[Any, Any, tuple[int, bytes]]) -> tuple[in
     task = asyncio.ensure_future(exchange)
     try:
         while not (await asyncio.wait({task}, timeout=_LIVENESS_SECONDS))[0]:
-            if _liveness_check is not None:
-                _liveness_check()
+            check_liveness(url)
         return task.result()
     finally:
         task.cancel()

@@ -61,3 +61,11 @@ def flatten(nested: Any) -> list[Sample]:
     if isinstance(nested, Sample):
         return [nested]
     return [sample for item in nested for sample in flatten(item)]
+
+
+def oldest_weight_version(samples: Iterable[Sample]) -> int | None:
+    """The oldest weight version that made a token of them; None when no version is a number (an
+    engine that was never updated).
+    """
+    versions = [v for sample in samples for v in sample.weight_versions if str(v).isdecimal()]
+    return min(map(int, versions), default=None)

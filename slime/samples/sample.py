@@ -6,6 +6,7 @@ of prompt + response. `append_response_tokens` keeps them so; `check_alignment` 
 where other code wrote them.
 """
 
+import copy
 import dataclasses
 from dataclasses import dataclass, field
 from enum import Enum
@@ -153,6 +154,21 @@ class Sample:
         for key in values.keys() - known:
             setattr(sample, key, values[key])
         return sample
+
+    def as_handed_out(self) -> "Sample":
+        """The sample without anything that generation added."""
+        return Sample(
+            group_index=self.group_index,
+            index=self.index,
+            rollout_id=self.rollout_id,
+            prompt=copy.deepcopy(self.prompt),
+            multimodal_inputs=self.multimodal_inputs,
+            apply_chat_template_kwargs=dict(self.apply_chat_template_kwargs),
+            label=self.label,
+            metadata=copy.deepcopy(self.metadata),
+            generate_function_path=self.generate_function_path,
+            custom_rm_path=self.custom_rm_path,
+        )
 
     def get_reward_value(self, args: Any) -> float:
         """The number to train on: `reward`, or its entry `args.reward_key`.

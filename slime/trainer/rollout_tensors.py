@@ -25,12 +25,8 @@ def tensorize_rollout_data_for_training(rollout_data: RolloutBatch) -> None:
     device = (
         torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
     )
-    rollout_data["tokens"] = [
-        torch.as_tensor(t, dtype=torch.long, device=device) for t in rollout_data["tokens"]
-    ]
-    rollout_data["loss_masks"] = [
-        torch.as_tensor(m, dtype=torch.float32, device=device) for m in rollout_data["loss_masks"]
-    ]
+    rollout_data["tokens"] = to_tensors(rollout_data["tokens"], torch.long, device)
+    rollout_data["loss_masks"] = to_tensors(rollout_data["loss_masks"], torch.float32, device)
     for key in _TOP_P:
         if rollout_data.get(key) is not None:
             rollout_data[key] = [
@@ -44,11 +40,19 @@ def tensorize_rollout_data_for_training(rollout_data: RolloutBatch) -> None:
         if rollout_data.get(key) is None:
             rollout_data.pop(key, None)
             continue
-        values = [torch.as_tensor(v, dtype=torch.float32, device=device) for v in rollout_data[key]]
+        values = to_tensors(rollout_data[key], torch.float32, device)
         rollout_data[key] = [
             slice_log_prob_with_cp(value, total, response)
             for value, (total, response) in zip(values, lengths, strict=True)
         ]
+
+
+def to_tensors(values: Any, dtype: torch.dtype, device: torch.device | str) -> list[torch.Tensor]:
+    """One tensor per sample. They are copies: what lies in Ray's store must not be written to."""
+    if len(values) == 0:
+        return []
+    flat = torch.from_numpy(np.concatenate([np.asarray(value) for value in values]))
+    return list(flat.to(device, dtype).split([len(value) for value in values]))
 
 
 def prepare(args: Namespace, rollout_data: RolloutBatch) -> RolloutBatch:

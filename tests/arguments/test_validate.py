@@ -170,6 +170,28 @@ CASES = [
     ("--load-debug-rollout-data x", "--load-debug-rollout-data", "no such file", ""),
     ("--load-debug-rollout-data x{y}", "--load-debug-rollout-data", "{rollout_id}", ""),
     ("--load-debug-rollout-data x_{rollout_id}", "--load-debug-rollout-data", "no such file", ""),
+    # rollouts
+    (
+        "--rollout-function-path "
+        "slime.rollout.fully_async_rollout.generate_rollout_fully_async "
+        "--update-weights-interval 4 --max-weight-lag 2",
+        "--max-weight-lag",
+        "every 4 rollouts",
+        "at least 3",
+    ),
+    (
+        "--custom-rm-path slime.rollout.on_policy_distillation.reward_func",
+        "--rm-url",
+        "needed",
+        "teacher",
+    ),
+    (
+        "--custom-rm-path slime.rollout.on_policy_distillation.reward_func --rm-url http://a:1/x "
+        "--rollout-temperature 0.7",
+        "--rollout-temperature",
+        "at temperature 1",
+        "1.0",
+    ),
     # functions
     ("--custom-rm-path grade", "--custom-rm-path", "not the import path", "package.module"),
     (

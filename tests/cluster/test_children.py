@@ -78,3 +78,14 @@ def test_a_killed_child_is_noticed_while_its_sibling_hangs(workers: list[Child])
 def test_a_timeout_names_who_did_not_answer(workers: list[Child]) -> None:
     with pytest.raises(TimeoutError, match=r"worker 0\.echo"):
         gather([workers[0].call("echo", 0, delay=30)], timeout=2)
+
+
+def test_a_call_beside_is_not_waited_for_but_its_failure_counts(workers: list[Child]) -> None:
+    slow = workers[0].call("echo", 7, delay=3)
+    assert gather([workers[1].call("echo", 1)], beside=[slow]) == [1]
+    assert gather([slow], beside=[slow]) == [7]
+    wrong = workers[0].call("fail")
+    started = time.monotonic()
+    with pytest.raises(RunFailed, match="worker 0 failed in fail"):
+        gather([workers[1].call("echo", 1, delay=30)], beside=[wrong])
+    assert time.monotonic() - started < 20

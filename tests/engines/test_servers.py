@@ -81,7 +81,7 @@ def generate_until_error(servers):
     """What a rollout does: requests with retries, and the servers' check between retries."""
 
     async def body():
-        http_client.set_liveness_check(servers.check)
+        http_client.set_liveness_check(servers.router_url, servers.check)
         params = {"max_new_tokens": 200, "ignore_eos": True}
         while True:
             body = {"input_ids": PROMPTS, "sampling_params": params}
@@ -90,7 +90,7 @@ def generate_until_error(servers):
     try:
         asyncio.run(body())
     finally:
-        http_client.set_liveness_check(None)
+        http_client.set_liveness_check(servers.router_url, None)
 
 
 def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(

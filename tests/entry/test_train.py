@@ -103,3 +103,30 @@ def test_a_run_folder_that_cannot_be_made_is_no_traceback(words: list[str], tmp_
     done = run(tmp_path, *words, "--run-dir", "/proc/none/of/it")
     assert outcome(done)[:2] == (2, [])
     assert "/proc/none" in done.stderr and "Traceback" not in done.stderr
+
+
+ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "refused"),
+    [
+        ("train_async", [], ""),
+        ("train_async", ["--rollout-function-path", ASYNC], ""),
+        ("train_async", ["--colocate"], "--colocate"),
+        ("train", ["--colocate"], ""),
+        ("train", ["--rollout-function-path", ASYNC], "run slime.train_async"),
+    ],
+)
+def test_what_only_one_entry_can_do(
+    tmp_path: Path, words: list[str], module: str, options: list[str], refused: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"slime.{module}", *words, *options, "--dry-run"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (2 if refused else 0), done.stderr
+    assert refused in done.stderr

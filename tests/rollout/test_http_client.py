@@ -16,8 +16,7 @@ from slime.rollout.errors import RolloutError
 def quick_pauses(monkeypatch):
     monkeypatch.setattr(http_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(http_client, "_LONGEST_PAUSE_SECONDS", 0.04)
-    yield
-    http_client.set_liveness_check(None)
+    monkeypatch.setattr(http_client, "_liveness_checks", {})
 
 
 def against(handler, call):
@@ -112,9 +111,8 @@ def test_a_dead_engine_ends_the_retries_at_once():
     def check():
         raise EngineDied("engine 0 was killed")
 
-    http_client.set_liveness_check(check)
-
     async def call(url):
+        http_client.set_liveness_check(url, check)
         with pytest.raises(EngineDied, match="engine 0 was killed"):
             await http_client.post(url, {})
 
@@ -133,8 +131,6 @@ def test_liveness_is_checked_while_an_answer_is_outstanding(dies, monkeypatch):
         if dies and len(checks) == 3:
             raise EngineDied("engine 0 runs but does not respond")
 
-    http_client.set_liveness_check(check)
-
     async def body():
         async def handle(request):
             await asyncio.sleep(0.5)
@@ -147,6 +143,8 @@ def test_liveness_is_checked_while_an_answer_is_outstanding(dies, monkeypatch):
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         try:
             url = f"http://127.0.0.1:{runner.addresses[0][1]}/x"
+            http_client.set_liveness_check("http://127.0.0.1:1/other", pytest.fail)  # another run's
+            http_client.set_liveness_check(url, check)
             started = time.monotonic()
             if not dies:
                 assert await http_client.post(url, {}) == "slow"

@@ -10,7 +10,7 @@ import torch
 
 from slime.data.source import RolloutDataSourceWithBuffer
 from slime.filters.base_types import DynamicFilterOutput
-from slime.rollout import async_loop, http_client, sglang_rollout
+from slime.rollout import async_loop, collecting, http_client, sglang_rollout
 from slime.rollout.errors import RolloutError
 from slime.samples.sample import Sample
 from tests.engines.real_servers import make_args, make_model
@@ -258,7 +258,7 @@ def drop_everything(args, samples):
     "--dynamic-sampling-filter-path", "tests.rollout.test_sglang_rollout.drop_everything"
 )
 def test_a_filter_that_drops_everything_ends_the_rollout(args, monkeypatch):
-    monkeypatch.setattr(sglang_rollout, "_DROPPED_IN_A_ROW", 10)
+    monkeypatch.setattr(collecting, "_DROPPED_IN_A_ROW", 10)
     with pytest.raises(RolloutError, match="dropped 40 groups in a row .the last: all equal"):
         sglang_rollout.generate_rollout(args, 0, source(args))
 
