@@ -69,10 +69,12 @@ class Loop:
     def _generate(self, rollout_id: int) -> RolloutResult:
         return self.weights.wait(self.manager.call("generate", rollout_id, rollout_id))
 
-    def _wait(
-        self, calls: list[Call], timeout: float | None = None, beside: Sequence[Call] = ()
-    ) -> list[Any]:
-        return gather(calls, timeout, beside)
+    def _wait(self, calls: list[Call], timeout: float | None = None) -> list[Any]:
+        return gather(calls, timeout, self._beside())
+
+    def _beside(self) -> Sequence[Call]:
+        """Calls in flight whose failure ends the run, whatever is being waited for."""
+        return ()
 
     def _wait_for_ranks(self, calls: list[Call]) -> list[Any]:
         """As `_wait`; a train rank that is frozen ends the run after a while."""

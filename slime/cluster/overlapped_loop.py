@@ -4,8 +4,8 @@ Its samples were made with the weights before training on i: one step off-policy
 really is behind is measured from the versions that its tokens carry, never assumed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from slime.cluster.children import Call
 from slime.cluster.loop import Loop
@@ -38,8 +38,8 @@ class OverlappedLoop(Loop):
     def _start(self, rollout_id: int) -> Call:
         return self.manager.call("generate", rollout_id, rollout_id)
 
-    def _wait(self, calls: list[Call], timeout: float | None = None) -> list[Any]:
-        return super()._wait(calls, timeout, beside=[self.in_flight] if self.in_flight else ())
+    def _beside(self) -> Sequence[Call]:
+        return [self.in_flight] if self.in_flight else []
 
     def _update_weights(self, version: int) -> float:
         if not self.background:

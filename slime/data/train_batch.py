@@ -119,7 +119,7 @@ def split_by_dp(
         global_batch_size=args.global_batch_size or len(set(rollouts)),
         rollout_indices=rollouts,
     )
-    parts = [
+    parts: list[RolloutData] = [
         {name: _of_rank(name, values, partition) for name, values in data.items()}
         for partition in partitions
     ]
@@ -139,7 +139,7 @@ def split_by_dp(
     return parts
 
 
-def _of_rank(name: str, values: Sequence[Any], partition: list[int]) -> Sequence[Any]:
+def _of_rank(name: str, values: Sequence[Any], partition: list[int]) -> Any:
     chosen = [values[i] for i in partition]
     return Ragged.from_lists(chosen, _PER_TOKEN[name]) if name in _PER_TOKEN else chosen
 
@@ -149,7 +149,7 @@ def _step_numbers(num_microbatches: Sequence[int]) -> list[int]:
     return [step for step, count in enumerate(num_microbatches) for _ in range(count)]
 
 
-def _loss_mask(sample: Sample) -> Sequence[float]:
+def _loss_mask(sample: Sample) -> list[int] | np.ndarray:
     if sample.remove_sample:
         return np.zeros(sample.response_length, dtype=np.uint8)
     if sample.loss_mask is None:
