@@ -94,7 +94,7 @@ def test_command(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             target(label)
     if command.words[1] == "run":
         program = target(command.labels[0])
-        if program.attributes["module"] == "slime.train":
+        if program.attributes["module"] in ("slime.train", "slime.train_async"):
             # Reads the configuration, finds model, data and hooks. Sources may be read-only here.
             parse_args(argv=[*command.options, f"--run-dir={tmp_path}"])
         elif command.options:
