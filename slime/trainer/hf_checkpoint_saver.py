@@ -53,7 +53,7 @@ def save_hf_model_direct_to_path(
     tensors = named_hf_tensors(args, model, quantization_config)
     problem = ""
     if dist.get_rank() == 0:
-        writer = _Writer(Path(output_dir), progress_desc)
+        writer = HFWriter(Path(output_dir), progress_desc)
         try:
             for bucket in buckets(_on_host(tensors), shard_bytes):
                 writer.write_shard(bucket)
@@ -76,7 +76,7 @@ def _on_host(tensors: Iterator[NamedTensor]) -> Iterator[NamedTensor]:
         yield name, tensor.detach().cpu().contiguous().clone()
 
 
-class _Writer:
+class HFWriter:
     """A checkpoint that is being written beside the place where it will be."""
 
     def __init__(self, final: Path, description: str) -> None:
@@ -94,6 +94,7 @@ class _Writer:
         shutil.rmtree(self._partial, ignore_errors=True)
 
     def write_shard(self, bucket: list[NamedTensor]) -> None:
+        """Write the next file: contiguous tensors in host memory."""
         self._partial.mkdir(parents=True, exist_ok=True)
         file = self._partial / f"shard-{len(self._shards)}"
         save_file(dict(bucket), file, metadata={"format": "pt"})

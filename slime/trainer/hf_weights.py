@@ -105,13 +105,13 @@ def _check_all_ranks(args: Namespace, reader: SafetensorReader, problems: list[s
     dist.all_gather_object(reports, (problems, sorted(reader.used)))
     found = sorted({problem for listed, _ in reports for problem in listed})
     used = {name for _, names in reports for name in names}
-    left = sorted(n for n in reader.names() - used if not _may_be_left(args, n))
+    left = sorted(n for n in reader.names() - used if not may_be_left(args, n))
     found += [f"{name}: in the checkpoint, not in the model" for name in left]
     if found:
         raise CheckpointError(f"{reader.path} does not fit the model:\n  " + "\n  ".join(found))
 
 
-def _may_be_left(args: Namespace, name: str) -> bool:
+def may_be_left(args: Namespace, name: str) -> bool:
     """Tensors a model can do without: derived ones, and layers that predict further tokens."""
     if name == LM_HEAD:
         return not args.untie_embeddings_and_output_weights

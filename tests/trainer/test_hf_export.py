@@ -96,3 +96,30 @@ def test_fp8_blocks_are_exported_and_loaded_again(trainer, args_for, tmp_path):
     (bucket,) = again.hf_weight_buckets(1 << 30)  # the engines get what they were started with
     assert {n for n, _ in bucket} == tensors.keys()
     assert all(torch.equal(tensors[n].float(), t.float()) for n, t in bucket if "scale" not in n)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe", "glm4_moe", "moonlight"])
+def test_a_torch_dist_checkpoint_becomes_the_model_it_was_made_of(
+    kind, hf_model, args_for, tmp_path
+):
+    from slime.trainer.torch_dist_to_hf import convert
+    from slime.trainer.trainer import Trainer
+
+    folder = hf_model(kind, kind == "qwen3")
+    trainer = Trainer(args_for(folder, save=str(tmp_path / "save"), no_save_optim=True))
+    trainer.load()
+    trainer.save(3)
+    trainer.finish_save()
+    convert(tmp_path / "save", tmp_path / "out", folder, shard_bytes=100_000)
+    original = load_file(folder / "model.safetensors")
+    back = {n: t for f in (tmp_path / "out").glob("*.safetensors") for n, t in load_file(f).items()}
+    assert back.keys() == original.keys()
+    assert all(torch.equal(back[name], value) for name, value in original.items())
+    again = Trainer(args_for(tmp_path / "out"))
+    again.load()  # config.json came along
+
+    with pytest.raises(CheckpointError, match="another model|is not of"):
+        convert(tmp_path / "save", tmp_path / "wrong", hf_model("deepseek_v3_grouped", False))
+    with pytest.raises(CheckpointError, match="no torch_dist checkpoint"):
+        convert(tmp_path / "nothing", tmp_path / "wrong", folder)
+    assert not [path for path in tmp_path.iterdir() if "wrong" in path.name]
