@@ -2,9 +2,8 @@
 
     python -m slime.launch.fp8_cast_bf16 SOURCE TARGET
 
-A quantised weight W (float8_e4m3fn) has beside it `W_scale_inv`, one float32 for each block of
-128 x 128 values (the last ones may be smaller): the value is the FP8 number times its block's scale
-(DeepSeek-V3, arXiv:2412.19437, section 3.3).
+A quantised weight has its scales beside it, one for each block of 128 x 128 values:
+see slime.trainer.quantize.
 """
 
 import json
@@ -18,8 +17,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from slime.trainer.quantize import SCALE, dequantize_fp8_blocks
+
 BLOCK = 128
-_SCALE = "_scale_inv"
 _INDEX = "model.safetensors.index.json"
 
 
@@ -33,9 +33,7 @@ def dequantize(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     if weight.dim() != 2 or tuple(scale.shape) != blocks:
         shapes = f"{tuple(weight.shape)} and {tuple(scale.shape)}"
         raise ValueError(f"weight and scales of shapes {shapes}: not blocks of {BLOCK} x {BLOCK}")
-    rows, columns = weight.shape
-    each = scale.repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)[:, :columns]
-    return (weight.float() * each).to(torch.bfloat16)
+    return dequantize_fp8_blocks(weight, scale, (BLOCK, BLOCK)).to(torch.bfloat16)
 
 
 def cast_shard(shard: Path, target: Path, scale_of: Callable[[str], torch.Tensor | None]) -> int:
@@ -43,7 +41,7 @@ def cast_shard(shard: Path, target: Path, scale_of: Callable[[str], torch.Tensor
     tensors = {}
     with safe_open(shard, framework="pt") as source:
         for name in source.keys():  # noqa: SIM118 - it is no mapping
-            if name.endswith(_SCALE):
+            if name.endswith(SCALE):
                 continue
             tensor, scale = source.get_tensor(name), scale_of(name)
             tensors[name] = tensor if scale is None else dequantize(tensor, scale)
@@ -67,16 +65,16 @@ def cast(source: Path, target: Path) -> None:
             owner |= dict.fromkeys(file.keys(), shard)
 
     def scale_of(name: str) -> torch.Tensor | None:
-        if (holder := owner.get(name + _SCALE)) is None:
+        if (holder := owner.get(name + SCALE)) is None:
             return None
         with safe_open(holder, framework="pt") as file:
-            return file.get_tensor(name + _SCALE)
+            return file.get_tensor(name + SCALE)
 
     partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     size = sum(cast_shard(shard, partial, scale_of) for shard in shards)
-    names = {name: file.name for name, file in owner.items() if not name.endswith(_SCALE)}
+    names = {name: file.name for name, file in owner.items() if not name.endswith(SCALE)}
     _copy_the_rest(source, partial, names, size)
     os.replace(partial, target)
 
