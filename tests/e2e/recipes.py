@@ -71,6 +71,7 @@ def layout(gpus: int, tp: int = 1, pp: int = 1, cp: int = 1, ep: int = 1) -> lis
     words = ["--actor-num-nodes", "1", "--actor-num-gpus-per-node", f"{gpus}"]
     words += ["--tensor-model-parallel-size", f"{tp}", "--pipeline-model-parallel-size", f"{pp}"]
     words += ["--context-parallel-size", f"{cp}", "--expert-model-parallel-size", f"{ep}"]
+    words += ["--expert-tensor-parallel-size", "1"] if ep > 1 else []
     words += ["--sequence-parallel"] if tp > 1 else []
     return [*words, "--use-dynamic-batch-size", "--max-tokens-per-gpu", "9216"]
 
