@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import shutil
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,8 +15,6 @@ from tests.e2e.published_models import write_models
 
 FOLDER = Path(__file__).parent
 NO_RUNS = {"test_faults", "test_gpu_options", "test_ppo", "test_run", "test_table", "test_twin"}
-# Rollout functions of rooms that are not there yet.
-NO_RUNS |= {"test_qwen3_0p6B_fully_async", "test_qwen3_0p6B_streaming_partial"}
 TESTS = sorted({path.stem for path in FOLDER.glob("test_*.py")} - NO_RUNS)
 PROMPT = '{"prompt": [{"role": "user", "content": "1+1="}], "label": "2"}\n'
 
@@ -36,9 +35,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = tmp_path / "datasets" / name
         folder.mkdir(parents=True)
         (folder / f"{name}.jsonl").write_text(PROMPT * 64)
-    converted = tmp_path / "Qwen3-0.6B_torch_dist"  # what prepare() makes
-    (converted / "iter_0000000").mkdir(parents=True)
-    (converted / "latest_checkpointed_iteration.txt").write_text("0")
+    # Stands for what prepare() would convert.
+    shutil.copytree(tmp_path / "models/Qwen3-0.6B", tmp_path / "Qwen3-0.6B_torch_dist")
     monkeypatch.setenv("SLIME_CACHE", str(tmp_path))
     monkeypatch.setattr(commands, "exec_command", lambda *args, **options: None)
     monkeypatch.setattr(commands, "execute_train", start)
