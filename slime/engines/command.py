@@ -77,6 +77,7 @@ def cpu_options(args: Namespace, plan: EnginePlan) -> dict[str, Any]:
     """What SGLang's CPU path needs, with memory bounded by the sizes of the run instead of by the
     machine."""
     requests = max_running_requests(args, plan.peers)
+    alone = {"max_running_requests": 1, "disable_radix_cache": True}
     return {
         "device": "cpu",
         "attention_backend": "torch_native",
@@ -87,6 +88,7 @@ def cpu_options(args: Namespace, plan: EnginePlan) -> dict[str, Any]:
         "disable_overlap_schedule": True,
         "max_running_requests": requests,
         "max_total_tokens": max_total_tokens(args, _architecture(args, plan), requests),
+        **(alone if args.sglang_server_args.get("enable_deterministic_inference") else {}),
     }
 
 
@@ -164,6 +166,8 @@ def engine_environment(
             # One entry per rank: any core will do. Without it SGLang wants a NUMA node per rank.
             "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * plan.num_gpus),
         }
+        if args.sglang_server_args.get("enable_deterministic_inference"):
+            environment["SGLANG_ENABLE_DETERMINISTIC_INFERENCE"] = "1"
     if gpu_ids:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
     return environment | {

@@ -13,7 +13,7 @@ from slime.rollout import engine_requests
 from slime.rollout.errors import RolloutError
 from slime.rollout.generate_state import GenerateState
 from slime.rollout.http_client import post
-from slime.rollout.sampling import max_context_len, remaining_new_tokens
+from slime.rollout.sampling import is_seeded, max_context_len, remaining_new_tokens, seeded
 from slime.rollout.tokenizer import encode_prompt
 from slime.samples.groups import flatten
 from slime.samples.sample import Sample
@@ -27,6 +27,7 @@ async def generate(args: Namespace, sample: Sample, sampling_params: dict[str, A
     The sample ends as COMPLETED, TRUNCATED, ABORTED (continue it later), or FAILED with
     `metadata["failure"]` when the engines gave no answer.
     """
+    sampling_params = seeded(args, sample, sampling_params)
     await _generate_together(args, [sample], sampling_params, max_context_len(args))
     return sample
 
@@ -88,6 +89,7 @@ async def _generate_one(
     args: Namespace, sample: Sample, sampling_params: dict[str, Any], evaluation: bool
 ) -> Sample | list[Sample]:
     path = sample.generate_function_path or args.custom_generate_function_path
+    sampling_params = seeded(args, sample, sampling_params)
     if not path:
         context_len = max_context_len(args, evaluation)
         await _generate_together(args, [sample], sampling_params, context_len)
@@ -161,6 +163,7 @@ def _can_travel_together(args: Namespace, group: list[Sample]) -> bool:
     return (
         len(group) > 1
         and not args.custom_generate_function_path
+        and not is_seeded(args)
         and all(
             sample.status == Status.PENDING
             and sample.response_length == 0

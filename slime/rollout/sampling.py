@@ -21,6 +21,23 @@ def train_sampling_params(args: Namespace) -> dict[str, Any]:
     }
 
 
+def is_seeded(args: Namespace) -> bool:
+    """Whether requests carry seeds of their own: `--sglang-enable-deterministic-inference`."""
+    return bool(args.sglang_server_args.get("enable_deterministic_inference"))
+
+
+def seeded(args: Namespace, sample: Sample, sampling_params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, with a `sampling_seed` if requests carry one.
+
+    It follows from `--rollout-seed` and the sample's number in the run: the same tokens, whichever
+    engine generates them and whenever. A seed that is already there stays.
+    """
+    if not is_seeded(args):
+        return sampling_params
+    seed = ((int(args.rollout_seed) << 32) + (sample.index or 0)) % 2**63
+    return {"sampling_seed": seed, **sampling_params}
+
+
 def max_context_len(args: Namespace, evaluation: bool = False) -> int:
     """Most tokens of prompt and response together: what is asked for, at most what the model
     has."""
