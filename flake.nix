@@ -13,12 +13,14 @@
       locks = {
         cpu = readLock ./requirements.lock.txt;
         cuda = readLock ./requirements.cuda.lock.txt;
+        debs = readLock ./ci/image/base.deb.lock; # of the CPU image
       };
       pins = import ./nix/check_pins.nix { lock = locks.cuda; } (readJSON ./nix/pins.json);
 
       # Without nixpkgs: the machine's own shell and Python.
       host = import ./nix/host.nix { inherit system; };
       site = import ./nix/site.nix { inherit system; };
+      image = import ./nix/image.nix { inherit system; };
       site-cpu = site {
         name = "slime-site-cpu";
         lock = locks.cpu;
@@ -41,7 +43,25 @@
 
       packages.${system} = {
         inherit site-cpu site-cuda;
-        image-cpu = import ./nix/image.nix { inherit system locks site-cpu; };
+        image-cpu = image {
+          name = "slime-cpu";
+          inherit locks;
+        };
+        image-small = image {
+          # As in ci/image/BUILD.bazel: what tests build.
+          name = "slime-small";
+          inherit locks;
+          base = false;
+          packages = [
+            "orjson"
+            "packaging"
+            "pyyaml"
+          ];
+          files = [
+            "slime/__init__.py"
+            "slime/published_paths.py"
+          ];
+        };
         image-cuda = import ./nix/image_cuda.nix { inherit pkgs stack site-cuda; };
       };
 

@@ -11,7 +11,7 @@ let
   parse =
     line:
     let
-      found = builtins.match "([a-z0-9-]+)==([^ ]+) +--hash=sha256:([0-9a-f]{64})" line;
+      found = builtins.match "([a-z0-9.+-]+)==([^ ]+) +--hash=sha256:([0-9a-f]{64})" line;
       value = {
         name = builtins.elemAt found 0;
         version = builtins.elemAt found 1;

@@ -14,24 +14,10 @@
 let
   locked = package: lock.${package} or (throw "${name}: ${package} is not in the lock");
 
-  wheel =
-    { name, version, sha256 }:
-    derivation {
-      name = "${name}-${version}.whl";
-      inherit system;
-      builder = "/bin/sh";
-      args = [
-        "-c"
-        ''
-          echo "${name}==${version} (sha256 ${sha256}) is not in the Nix store: run python3 nix/add_wheels.py" >&2
-          exit 1
-        ''
-      ];
-      outputHashMode = "flat";
-      outputHashAlgo = "sha256";
-      outputHash = sha256;
-      preferLocalBuild = true;
-    };
+  wheel = import ./locked_file.nix { inherit system; } {
+    ending = ".whl";
+    script = "add_wheels.py";
+  };
 
   wanted = [
     "third_party"

@@ -1,10 +1,11 @@
-"""Reads a requirements lock, strictly: one version and one hash for each package."""
+"""Reads a lock of packages, strictly: one version and one hash for each. requirements.lock.txt and
+the CUDA one hold wheels; the lock of the CPU image's Debian packages is written in the same way."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_PIN = re.compile(r"([a-z0-9-]+)==([^\s\\]+)")
+_PIN = re.compile(r"([a-z0-9.+-]+)==([^\s\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -14,11 +15,16 @@ class LockError(Exception):
 
 @dataclass(frozen=True)
 class Locked:
-    """One locked package; `sha256` is that of its wheel."""
+    """One locked package; `sha256` is that of its file."""
 
     name: str
     version: str
     sha256: str
+
+    @property
+    def pin(self) -> str:
+        """`name==version`."""
+        return f"{self.name}=={self.version}"
 
 
 def read_lock(file: Path) -> dict[str, Locked]:

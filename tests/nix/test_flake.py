@@ -11,7 +11,7 @@ OUTPUTS = {
     "apps": {"train"},
     "checks": {"pins"},
     "devShells": {"cpu", "cuda", "default", "host"},
-    "packages": {"image-cpu", "image-cuda", "site-cpu", "site-cuda"},
+    "packages": {"image-cpu", "image-cuda", "image-small", "site-cpu", "site-cuda"},
 }
 
 

@@ -15,8 +15,17 @@ py_library(
     visibility = ["//visibility:public"],
     deps = {deps},
 )
+
+# The wheel itself, for images.
+filegroup(
+    name = "whl",
+    srcs = glob(["*.whl"]),
+    visibility = ["//visibility:public"],
+)
 """
-_ALIAS = 'alias(name = "{0}", actual = "@pypi_{0}//:pkg", visibility = ["//visibility:public"])\n'
+_ALIASES = """alias(name = "{0}", actual = "@pypi_{0}//:pkg", visibility = ["//visibility:public"])
+alias(name = "whl", actual = "@pypi_{0}//:whl", visibility = ["//visibility:public"])
+"""
 
 def _target(package):
     return package.replace("-", "_")
@@ -57,7 +66,7 @@ _wheel = repository_rule(
 def _hub_impl(rctx):
     rctx.file("BUILD.bazel", "")
     for package in rctx.attr.packages:
-        rctx.file(_target(package) + "/BUILD.bazel", _ALIAS.format(_target(package)))
+        rctx.file(_target(package) + "/BUILD.bazel", _ALIASES.format(_target(package)))
 
 _hub = repository_rule(implementation = _hub_impl, attrs = {"packages": attr.string_list(mandatory = True)})
 

@@ -6,7 +6,8 @@ The store is shared by every clone and build of a user: `$SLIME_PYPI_STORE`, els
 `$XDG_CACHE_HOME/slime-pypi`, else `~/.cache/slime-pypi`. In it, `wheels/<sha256>/` keeps what pip
 brought and `unpacked/<name>-<version>-<digest>/site-packages` what Python imports, with byte code
 that is never checked again, since nothing writes there later. File locks serialise processes; a
-folder gets its final name only when complete. DEST gets a link `site-packages` and a file `stamp`.
+folder gets its final name only when complete. DEST gets a file `stamp` and links: `site-packages`
+and the wheel.
 
 Needs only the standard library and pip, whose own configuration decides where wheels come from.
 """
@@ -243,6 +244,9 @@ def main(argv: list[str]) -> int:
         print(f"\n{error}", file=sys.stderr)
         return 1
     (dest / "site-packages").symlink_to(unpacked / "site-packages")
+    wheel = wheel_of(store, requirements[0])
+    assert wheel is not None, requirements[0].pin
+    (dest / wheel.name).symlink_to(wheel)
     shutil.copyfile(unpacked / "stamp", dest / "stamp")
     return 0
 
