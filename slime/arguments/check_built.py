@@ -10,9 +10,6 @@ from slime.arguments.registry import all_flags
 # Whoever builds one of these takes it out of the list.
 NOT_BUILT = (
     # memory and placement
-    "offload",
-    "offload_train",
-    "offload_rollout",
     "release_train",
     # engines and transport
     "http_proxy",
@@ -58,9 +55,6 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         if getattr(args, dest) in values:
             kept = "leave it out, or give another value"
             yield Problem(option(dest), getattr(args, dest), _MESSAGE, kept)
-    if args.colocate and args.device == "cuda":
-        message = "needs offloading of the trainer and the engines, which is not built yet"
-        yield Problem("--colocate", True, message, "give the engines GPUs of their own")
     if args.device == "cuda" and args.rollout_num_gpus > args.num_gpus_per_node:
         message = "needs engines on several nodes, which is not built yet"
         remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"

@@ -97,6 +97,11 @@ def redirect_output(log: Path) -> None:
     os.close(descriptor)
 
 
+def log_memory_turn(what: str, regions: Sequence[str]) -> None:
+    """Note in this child's log when it gave memory or took it."""
+    print(f"{time.time():.6f} {what} {' '.join(regions)}", flush=True)
+
+
 def logged(method: Method) -> Method:
     """Write the traceback of an error to this child's log too; Ray passes on only its text."""
 

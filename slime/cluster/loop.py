@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slime.cluster.children import Call, Child, gather
+from slime.cluster.gpu_turns import CRITIC, GpuTurns
 from slime.cluster.periodic import should_run_periodic_action
 from slime.cluster.rollout_manager import RolloutResult
 from slime.cluster.train_actor import TrainGroup
@@ -30,12 +31,13 @@ class Loop:
     start_rollout_id: int
     num_rollout: int
     num_rollout_per_epoch: int | None
+    turns: GpuTurns
     critic: TrainGroup | None = None
     saved: int | None = field(default=None)
 
     def __post_init__(self) -> None:
         self.weights = WeightSync(
-            self.args, self.manager, self.train, self._wait, self._wait_for_ranks
+            self.args, self.manager, self.train, self.turns, self._wait, self._wait_for_ranks
         )
 
     def run(self) -> None:
@@ -55,13 +57,21 @@ class Loop:
         if self.train:
             with self.report.phase("train"):
                 metrics |= train_roles(
-                    self.args, self.train, self.critic, rollout_id, result, self._wait_for_ranks
+                    self.args,
+                    self.train,
+                    self.critic,
+                    rollout_id,
+                    result,
+                    self.turns,
+                    self._wait_for_ranks,
                 )
             self.weights.trained(rollout_id + 1)
             if self._due(rollout_id, self.args.save_interval) and self.args.save:
                 self._save(rollout_id)
             if (rollout_id + 1 - self.start_rollout_id) % self.args.update_weights_interval == 0:
                 metrics["perf/update_weights_seconds"] = self._update_weights(rollout_id + 1)
+            else:
+                self.turns.to_rollout()
         self.report.rollout(rollout_id, metrics)
         if self._evaluates() and self._due(rollout_id, self.args.eval_interval):
             self._evaluate(rollout_id, step=rollout_id + 1)
@@ -92,6 +102,7 @@ class Loop:
             self.report.wrote("checkpoint", Path(self.args.save))
         if self.args.save_hf:
             path = str(self.args.save_hf).format(rollout_id=last)
+            self.turns.to_training()
             with self.report.phase("save"):
                 self._wait_for_ranks(self.train.call("save_hf", path))
             self.report.wrote("HF export", Path(path))
@@ -102,8 +113,10 @@ class Loop:
             # The cursor first: the checkpoint's `latest` file, written last, makes both valid.
             self._wait([self.manager.call("save", rollout_id)])
             if self.critic:
+                self.turns.to_training(CRITIC)
                 self._wait_for_ranks(self.critic.call("save", rollout_id))
                 self._wait_for_ranks(self.critic.call("finish_save"))
+            self.turns.to_training()
             self._wait_for_ranks(self.train.call("save", rollout_id))
         if not self.args.async_save or self.saved is not None:  # else it is not complete yet
             self.report.wrote("checkpoint", Path(self.args.save))

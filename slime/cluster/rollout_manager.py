@@ -12,11 +12,12 @@ from typing import Any
 import ray
 
 from slime.arguments.roles import args_of_role
-from slime.cluster.children import logged, redirect_output
+from slime.cluster.children import log_memory_turn, logged, redirect_output
 from slime.cluster.measure import measure_evaluation, measure_rollout
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
 from slime.data.train_batch import RolloutData, convert_samples_to_train_data, split_by_dp
 from slime.engines.engine import Engine
+from slime.engines.memory import EngineMemory
 from slime.engines.servers import RolloutServers
 from slime.hooks import load_function
 from slime.rewards.normalize import post_process_rewards
@@ -54,6 +55,7 @@ class RolloutManager:
         self._gpu_ids = gpu_ids
         self._parallel_config: dict[str, int] = {"dp_size": 1, "cp_size": 1}
         self._critic_config: dict[str, int] | None = None
+        self._memory = EngineMemory()
 
     @logged
     def start(self) -> bool:
@@ -93,7 +95,8 @@ class RolloutManager:
     def weights_updated(self, urls: list[str], left_behind: dict[str, str]) -> None:
         """An update reached the engines ``urls``, but for those left behind (and why)."""
         if self.servers is not None:
-            self.servers.resume_checks()
+            if self._memory.complete:
+                self.servers.resume_checks()
             self.servers.updated(urls, left_behind)
 
     def _address(self, engine: Engine) -> EngineAddress:
@@ -222,6 +225,25 @@ class RolloutManager:
     def _check_servers_by(self, check: Callable[[], bool]) -> None:
         for url in router_urls(self.args):
             set_liveness_check(url, check)
+
+    @logged
+    def pause_memory(self, regions: list[str]) -> None:
+        """Free the engines' GPU memory; see `slime.engines.memory`."""
+        assert self.servers is not None
+        log_memory_turn("pause", regions)
+        self.servers.check()
+        self.servers.pause_checks()
+        self._memory.release(self.servers.engines, regions)
+
+    @logged
+    def resume_memory(self, regions: list[str]) -> None:
+        """Take it back; weights have to be sent anew."""
+        assert self.servers is not None
+        log_memory_turn("resume", regions)
+        self.servers.check()
+        self._memory.resume(self.servers.engines, regions)
+        if self._memory.complete:
+            self.servers.resume_checks()
 
     def stop(self) -> None:
         """Stop engines and router, and what still generates."""

@@ -7,6 +7,7 @@ from argparse import Namespace
 from slime.arguments.errors import ConfigError
 from slime.arguments.roles import args_of_role
 from slime.cluster.children import Child, RunFailed, gather
+from slime.cluster.gpu_turns import CRITIC, GpuTurns
 from slime.cluster.local_ray import start_ray, stop_ray
 from slime.cluster.loop import Loop, first_rollout
 from slime.cluster.overlapped_loop import OverlappedLoop
@@ -57,12 +58,20 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor, loop_type: 
     if args.use_critic:
         critic = create_training_models(args, slots["critic"], role="critic")
     report.stage(_starting(args))
-    starting = [manager.call("start")] + (start_training(train) if train else [])
+    turns = GpuTurns(args, manager, train, critic)
+    starting = [manager.call("start")]
+    if args.offload_rollout:  # the engines must be out before a trainer comes in
+        gather(starting)
+    turns.to_training()
+    starting += start_training(train) if train else []
+    if turns.trainers_share:
+        gather(starting)
+        turns.to_training(CRITIC)
     starting_critic = start_training(critic) if critic else []
     has_engines, *loaded = gather(starting)
     gather(starting_critic)
     start = first_rollout(args, loaded)
-    loop = _make_loop(loop_type, args, report, manager, train, critic, has_engines, start)
+    loop = _make_loop(loop_type, args, report, manager, train, critic, turns, has_engines, start)
     report.begin(loop.start_rollout_id, loop.num_rollout)
     loop.run()
 
@@ -74,6 +83,7 @@ def _make_loop(
     manager: Child,
     train: TrainGroup | None,
     critic: TrainGroup | None,
+    turns: GpuTurns,
     has_engines: bool,
     start: int,
 ) -> Loop:
@@ -97,6 +107,7 @@ def _make_loop(
         start_rollout_id=start,
         num_rollout=num_rollout,
         num_rollout_per_epoch=per_epoch,
+        turns=turns,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from slime.cluster.children import logged, redirect_output
+from slime.cluster.children import log_memory_turn, logged, redirect_output
 from slime.cluster.rollout_data import process_rollout_data
 from slime.weights.engine_calls import EngineAddress
 from slime.weights.errors import EnginesLeftBehind
@@ -145,6 +145,18 @@ class TrainActor:
     def finish_save(self) -> None:
         """Wait until the last checkpoint is complete."""
         self.trainer.finish_save()
+
+    @logged
+    def pause_memory(self, regions: list[str]) -> None:
+        """Free GPU memory; see `slime.trainer.memory_saver`."""
+        log_memory_turn("pause", regions)
+        self.trainer.memory.pause(*regions)
+
+    @logged
+    def resume_memory(self, regions: list[str]) -> None:
+        """Take GPU memory back."""
+        log_memory_turn("resume", regions)
+        self.trainer.memory.resume(*regions)
 
     @logged
     def save_hf(self, path: str) -> None:

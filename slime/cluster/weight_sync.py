@@ -7,6 +7,7 @@ from typing import Any
 import ray
 
 from slime.cluster.children import Call, Child, gather
+from slime.cluster.gpu_turns import GpuTurns
 from slime.cluster.train_actor import TrainGroup
 from slime.weights.engine_calls import EngineAddress
 
@@ -25,10 +26,11 @@ class WeightSync:
         args: Namespace,
         manager: Child,
         train: TrainGroup | None,
+        turns: GpuTurns,
         wait: Wait = gather,
         wait_for_ranks: Wait = gather,
     ) -> None:
-        self._manager, self._train = manager, train
+        self._manager, self._train, self._turns = manager, train, turns
         self._gather, self._gather_ranks = wait, wait_for_ranks
         self._tolerant = args.use_fault_tolerance
         self._version = 0
@@ -47,8 +49,11 @@ class WeightSync:
             RunFailed: an engine missed the update, without `--use-fault-tolerance`.
         """
         self._version = version
+        self._turns.to_weight_update()
         (engines,) = self._gather([self._manager.call("updatable_engines")])
-        return self._send(engines)
+        seconds = self._send(engines)
+        self._turns.to_rollout()
+        return seconds
 
     def wait(self, call: Call, trainer_is_idle: bool = True) -> Any:
         """The result of a call to the manager. Engines that were started again meanwhile get the
@@ -56,7 +61,10 @@ class WeightSync:
         if self._tolerant and self._train is not None and trainer_is_idle:
             while not ray.wait([call.ref], timeout=_POLL_SECONDS)[0]:
                 (waiting,) = self._gather([self._manager.call("waiting_engines")])
-                self._send(waiting)
+                if waiting:
+                    self._turns.to_late_update()
+                    self._send(waiting)
+                    self._turns.to_rollout()
         (result,) = self._gather([call])
         return result
 

@@ -47,6 +47,8 @@ def engine_command(
         options |= cpu_options(args, plan)
     else:
         options["base_gpu_id"] = 0  # of those that `engine_environment` makes visible
+        if args.offload_rollout:
+            options["enable_memory_saver"] = True
     given = {**args.sglang_server_args, **plan.overrides}
     options |= {key: value for key, value in given.items() if value is not None}
     options |= {"host": LOOPBACK, "port": port}

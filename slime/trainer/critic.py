@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slime.trainer.checkpoint_files import latest_iteration
+from slime.trainer.checkpoint import usable_iteration
 from slime.trainer.exchange import PerPosition, hear, tell
 from slime.trainer.forward_backward import forward_outputs
 from slime.trainer.rollout_tensors import RolloutBatch
@@ -20,9 +20,11 @@ class CriticTrainer(Trainer):
 
         The actor's is written last, so a run that ended between the two has a critic that is ahead.
         """
-        actor = latest_iteration(self.args.actor_load, self.args.ckpt_step)
-        if actor is not None and latest_iteration(self.args.load) is not None:
-            self.args.ckpt_step = actor
+        args = self.args
+        again = args.use_previous_checkpoint
+        actor = usable_iteration(args.actor_load, args.ckpt_step, again)
+        if actor is not None and usable_iteration(args.load, None, again) is not None:
+            args.ckpt_step = actor
         return super().load()
 
     def values(self, rollout_data: RolloutBatch) -> PerPosition:

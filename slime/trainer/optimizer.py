@@ -32,8 +32,15 @@ class NonFiniteError(RuntimeError):
     """A loss or gradient is NaN or infinite. The weights have not been touched by this step."""
 
 
+def to_half_precision(args: Namespace, chunks: list[MegatronModule]) -> list[MegatronModule]:
+    """The chunks in bf16 or fp16, if the options say so."""
+    if args.bf16 or args.fp16:
+        return [Float16Module(chunk.config, chunk) for chunk in chunks]
+    return chunks
+
+
 def wrap_model(args: Namespace, chunks: list[MegatronModule]) -> list[DistributedDataParallel]:
-    """Half precision and Megatron's DistributedDataParallel around each chunk."""
+    """Megatron's DistributedDataParallel around each chunk; makes the gradients' buffers."""
     config = chunks[0].config
     ddp = DistributedDataParallelConfig(
         grad_reduce_in_fp32=not args.grad_reduce_in_bf16,
@@ -42,8 +49,6 @@ def wrap_model(args: Namespace, chunks: list[MegatronModule]) -> list[Distribute
         overlap_param_gather=args.overlap_param_gather,
         use_distributed_optimizer=args.use_distributed_optimizer,
     )
-    if args.bf16 or args.fp16:
-        chunks = [Float16Module(config, chunk) for chunk in chunks]
     wrapped = [
         DistributedDataParallel(config, ddp, chunk, disable_bucketing=index > 0)
         for index, chunk in enumerate(chunks)

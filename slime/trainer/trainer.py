@@ -24,17 +24,13 @@ from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
 from slime.trainer.forward_backward import forward_backward
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 from slime.trainer.hf_weights import load_hf_weights
-from slime.trainer.model_provider import build_model_chunks
-from slime.trainer.optimizer import (
-    NonFiniteError,
-    build_optimizer,
-    reset_states,
-    step,
-    wrap_model,
-)
+from slime.trainer.memory_saver import make_memory_saver
+from slime.trainer.optimizer import NonFiniteError, reset_states, step
 from slime.trainer.policies import Policies
+from slime.trainer.regions import OPTIMIZER, REGIONS, WEIGHTS
 from slime.trainer.rollout_tensors import RolloutBatch, prepare
 from slime.trainer.stopwatch import Stopwatch
+from slime.trainer.train_memory import build_in_regions
 
 # Each has the whole weights: a run that skips on must not fill the disk.
 _MAX_DUMPS = 3
@@ -55,8 +51,9 @@ class Trainer:
 
     def __init__(self, args: Namespace) -> None:
         self.args = args
-        self.model = wrap_model(args, build_model_chunks(args, self.role))
-        self.optimizer, self.scheduler = build_optimizer(args, self.model)
+        self.memory = make_memory_saver(args)
+        built = build_in_regions(args, self.memory, self.role)
+        self.model, self.optimizer, self.scheduler = built
         self.policies = Policies(args, self.model)
         self.saver = checkpoint.CheckpointSaver(args)
         self.extra_state: dict[str, Any] = {}
@@ -88,7 +85,8 @@ class Trainer:
             return 0
         with_optimizer = not args.no_load_optim
         state = self._state(with_optimizer)
-        self.extra_state = checkpoint.load(args, state, args.load, iteration)
+        with self.memory.region(OPTIMIZER):
+            self.extra_state = checkpoint.load(args, state, args.load, iteration)
         if not with_optimizer:
             self.optimizer.reload_model_params()
         self.weight_version = int(self.extra_state.get("weight_version", 0))
@@ -155,6 +153,7 @@ class Trainer:
     def _begin(self, rollout_data: RolloutBatch) -> RolloutBatch:
         """What comes before any work on a rollout; its data as tensors."""
         self._watch = Stopwatch()
+        self.memory.needs(*REGIONS)
         self.saver.poll()
         if self.args.reset_optimizer_states:
             reset_states(self.optimizer)
@@ -175,6 +174,7 @@ class Trainer:
             NonFiniteError: a loss or gradient is not finite; the weights keep their last finite
                 state. With ``--no-check-for-nan-in-loss-and-grad`` the step is skipped instead.
         """
+        self.memory.needs(*REGIONS)
         data, self._prepared = self._prepared, {}
         with self._watch.timed("train"):
             count = len(data["num_microbatches"])
@@ -256,6 +256,7 @@ class Trainer:
         """
         if self.role == "actor":
             self.policies.save(rollout_id)
+        self.memory.needs(WEIGHTS, OPTIMIZER)
         extra = {"rollout_id": rollout_id, "weight_version": self.weight_version}
         state = self._state(with_optimizer=not self.args.no_save_optim)
         self.saver.save(state, self.args.save, rollout_id, extra)
@@ -271,12 +272,14 @@ class Trainer:
         The tensors may share memory with the model: use them before training goes on.
         """
         quantization = self.args.hf_architecture.get("quantization_config")
+        self.memory.needs(WEIGHTS)
         tensors = named_hf_tensors(self.args, self.model, quantization)
         for bucket in buckets(tensors, max_bytes):
             yield [(name, tensor.cpu()) for name, tensor in bucket] if dist.get_rank() == 0 else []
 
     def save_hf(self, path: str | Path) -> None:
         """Export to a folder that `transformers` loads."""
+        self.memory.needs(WEIGHTS)
         save_hf_model_direct_to_path(self.args, path, self.model)
 
 

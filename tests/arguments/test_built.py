@@ -26,13 +26,6 @@ def test_refused(words: str, refused: list[str], argv: list[str]) -> None:
     assert sorted(problem.option for problem in check_built(args)) == refused
 
 
-def test_colocate_needs_offloading_on_gpus_only(argv: list[str]) -> None:
-    args = parse_args(argv=[*argv, "--colocate"])
-    assert list(check_built(args)) == []
-    args.device = "cuda"
-    assert [problem.option for problem in check_built(args)] == ["--colocate"]
-
-
 def test_engines_share_one_node(argv: list[str]) -> None:
     args = parse_args(argv=argv)
     args.device, args.num_gpus_per_node, args.rollout_num_gpus = "cuda", 8, 8

@@ -17,6 +17,36 @@ from tests.e2e.job import Job
 SHORT = ("--num-rollout=2", "--eval-interval=2")
 
 
+def _memory_turns(job: Job, name: str) -> list[tuple[float, str, str]]:
+    """(time, who, what) of each time this process gave or took GPU memory."""
+    log = (job.run_dir / "logs" / f"{name}.log").read_text()
+    found = re.findall(r"^(\d+\.\d{6}) ((?:pause|resume) .*)$", log, re.MULTILINE)
+    return [(float(when), name, what) for when, what in found]
+
+
+def test_a_colocated_run_takes_turns(start_job: Callable[..., Job]) -> None:
+    """The order in which GPU memory is given and taken; on a CPU the same calls move nothing."""
+    job = start_job(*SHORT, "--colocate", "--offload", "--save-interval=1")
+    assert job.wait() == 0, job.text
+    for record in job.metrics("rollout"):
+        assert record["rollout/weight_lag_max"] == 0
+        assert record["train/train_rollout_logprob_abs_diff"] < 1e-4
+    turns = _memory_turns(job, "rollout_manager") + _memory_turns(job, "train_rank_0")
+    said = [(who.split("_")[0], what) for _, who, what in sorted(turns)]
+    update = [
+        ("train", "pause optimizer gradients"),
+        ("rollout", "resume weights"),
+        ("train", "pause weights"),
+        ("rollout", "resume kv_cache cuda_graph"),
+    ]
+    train = [
+        ("rollout", "pause weights kv_cache cuda_graph"),
+        ("train", "resume weights optimizer gradients"),
+    ]
+    # The trainer comes in when the engines are out; the export at the end needs it once more.
+    assert said == [train[0], *update, *train, *update, *train, *update, *train]
+
+
 @pytest.mark.parametrize(
     "layout",
     [
