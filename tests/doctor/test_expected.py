@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.doctor.expected import LOCKS, PINS, ROOT, read_expected
@@ -84,6 +84,7 @@ def test_line_that_is_no_lock(tmp_path: Path, text: str, message: str):
     assert message in str(caught.value)
 
 
+@settings(deadline=None)  # it writes files
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", fullmatch=True),
