@@ -20,7 +20,6 @@ NOT_BUILT = (
     "use_rollout_routing_replay",
     # trainer
     "allgather_cp",
-    "enable_mtp_training",
     "megatron_deepgemm_forward_layers",
     "megatron_deepgemm_forward_modules",
     "megatron_deepgemm_moe_forward_layers",

@@ -27,8 +27,26 @@ def check_family(args: Namespace) -> Iterator[Problem]:
         message = f"is a {model_type} model, which the trainer cannot convert yet"
         yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {CONVERTED}")
         return
+    yield from _check_prediction(args)
     for message in unsupported(config):
         yield Problem("--hf-checkpoint", args.hf_checkpoint, f"its config.json says {message}")
+
+
+def _check_prediction(args: Namespace) -> Iterator[Problem]:
+    """Multi-token prediction, where it is trained: what it goes together with."""
+    if not args.enable_mtp_training:
+        return
+    option = "--enable-mtp-training"
+    if not args.mtp_num_layers:
+        message = "the model has no layers for it (num_nextn_predict_layers of its config.json)"
+        yield Problem(option, True, message, "leave it out")
+    for name in ("pipeline_model_parallel_size", "context_parallel_size"):
+        if getattr(args, name) > 1:
+            yield Problem(option, True, f"does not work with {name} {getattr(args, name)}")
+    if args.recompute_granularity == "full":
+        yield Problem(option, True, "does not work with full recompute", "selective does")
+    if args.loss_type == "custom_loss":
+        yield Problem(option, True, "does not work with a custom loss")
 
 
 def unsupported(config: dict[str, Any]) -> Iterator[str]:

@@ -58,6 +58,10 @@ def resolve_model(args: Namespace, raw: RawArguments, facts: Facts) -> None:
         args.rotary_base = 10000.0
     if args.norm_epsilon is None:
         args.norm_epsilon = 1e-5
+    if not args.enable_mtp_training:
+        args.mtp_num_layers = None  # layers that nobody trains need not be there
+    elif args.mtp_num_layers is None:
+        args.mtp_num_layers = args.hf_architecture.get("num_nextn_predict_layers")
     if args.model_name is None:
         args.model_name = args.hf_architecture.get("model_type")
 

@@ -70,6 +70,10 @@ def loss_function(
     else:
         total, metrics = compute(args, micro_batch, output, reduce)
     metrics["loss"] = total.detach()
+    if micro_batch.prediction_losses:
+        mtp_loss = torch.stack([reduce(part) for part in micro_batch.prediction_losses]).mean()
+        metrics["mtp_loss"] = mtp_loss.detach()
+        total = total + args.mtp_loss_scaling_factor * mtp_loss
     denominators = micro_batch.data["global_num_tokens" if per_token else "global_batch_sizes"]
     tokens = torch.stack([mask.sum() for mask in masks]).sum()
     values = torch.stack([tokens, *(v.detach().float() for v in metrics.values())])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class MicroBatch:
         samples: indices into the rank's rollout data.
         step: which optimizer step of the rollout this is part of.
         data: the rank's rollout data.
+        prediction_losses: [n] of each multi-token-prediction layer, put here by the forward pass.
     """
 
     tokens: torch.Tensor
@@ -38,6 +39,7 @@ class MicroBatch:
     samples: list[int]
     step: int
     data: RolloutBatch
+    prediction_losses: list[torch.Tensor] = field(default_factory=list)
 
     def of(self, key: str) -> list[Any]:
         """The values of a per-sample list of the rollout data for this micro-batch's samples."""

@@ -21,6 +21,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from slime.hooks.loading import load_function
 from slime.trainer.model_config import has_transformer_engine, transformer_config
 from slime.trainer.packed_attention import PackedCoreAttention
+from slime.trainer.prediction import PredictionModel
 from slime.trainer.sandwich_layer import SandwichLayer
 from slime.trainer.value_head import ValueHead
 
@@ -52,13 +53,16 @@ def _with_value_head(args: Namespace, provide: ModelProvider) -> ModelProvider:
 
 def _gpt_provider(args: Namespace, role: str) -> ModelProvider:
     config = transformer_config(args)
+    if role == "critic":
+        config.mtp_num_layers = None
+    model_class = PredictionModel if config.mtp_num_layers else GPTModel
     tied = not args.untie_embeddings_and_output_weights and role != "critic"
 
     def provide(
         pre_process: bool = True, post_process: bool = True, vp_stage: int | None = None
     ) -> GPTModel:
         block = block_spec(args, config, vp_stage)
-        return GPTModel(
+        return model_class(
             config=config,
             transformer_layer_spec=block,
             mtp_block_spec=_mtp_spec(config, block, vp_stage),

@@ -16,6 +16,7 @@ from megatron.core.distributed import DistributedDataParallel
 from slime.trainer.micro_batch import MicroBatch
 from slime.trainer.model_provider import unwrap
 from slime.trainer.packed_attention import gather_rows
+from slime.trainer.prediction import PredictionModel, prediction_losses
 
 _WHOLE = ("custom_loss", "value_loss")
 
@@ -29,16 +30,26 @@ def forward(
     and from a critic, whose output is small.
     """
     model = unwrap(chunk)
-    rows = micro_batch.logit_rows
     wanted = getattr(model, "post_process", False) and args.loss_type not in _WHOLE
-    if not wanted or args.sequence_parallel:
-        output = _run(chunk, micro_batch)
-        return gather_rows(output[0], rows)[None] if wanted else output
+    if not wanted:
+        return _run(chunk, micro_batch)
+    logits = _response_logits(args, chunk, micro_batch)
+    if isinstance(model, PredictionModel):
+        micro_batch.prediction_losses[:] = prediction_losses(args, model, micro_batch)
+    return logits
+
+
+def _response_logits(
+    args: Namespace, chunk: DistributedDataParallel, micro_batch: MicroBatch
+) -> torch.Tensor:
+    rows = micro_batch.logit_rows
+    if args.sequence_parallel:
+        return gather_rows(_run(chunk, micro_batch)[0], rows)[None]
 
     def select(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         return gather_rows(inputs[0], rows), *inputs[1:]
 
-    hook = model.output_layer.register_forward_pre_hook(select)
+    hook = unwrap(chunk).output_layer.register_forward_pre_hook(select)
     try:
         return _run(chunk, micro_batch)
     finally:

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from slime.arguments.check_built import check_built
-from slime.arguments.check_family import unsupported
+from slime.arguments.check_family import check_family, unsupported
+from slime.arguments.facts import gather_facts
 from slime.arguments.parse import parse_args
+from slime.arguments.raw import read_raw
+from slime.arguments.resolve import resolve
 
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3",
@@ -45,6 +48,22 @@ def test_everything_that_would_be_computed_wrongly_is_named(argv: list[str]) -> 
     args = parse_args(argv=argv)
     args.hf_architecture = {**QWEN2_5, "use_sliding_window": True, "hidden_act": "gelu"}
     assert len(list(check_built(args))) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("", "no layers for it"),
+        ("--mtp-num-layers 1", ""),
+        ("--mtp-num-layers 1 --recompute-granularity full", "recompute"),
+        ("--mtp-num-layers 1 --loss-type custom_loss", "custom loss"),
+    ],
+)
+def test_what_multi_token_prediction_needs(words: str, named: str, argv: list[str]) -> None:
+    raw, _ = read_raw([*argv, "--enable-mtp-training", *words.split()])
+    problems = list(check_family(resolve(raw, gather_facts(raw)[0])))
+    assert [problem.option for problem in problems] == ["--enable-mtp-training"] * bool(named)
+    assert named in str(problems)
 
 
 @pytest.mark.parametrize("config", [DEEPSEEK_V3, LLAMA_3_1, QWEN2_5])

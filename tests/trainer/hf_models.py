@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 VOCAB = 101  # odd: tensor parallelism has to pad it
+HIDDEN = 64
+# The checkpoint's names of a prediction layer's own parameters, by family; {} stands before them.
+OWN = {
+    "mimo": ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"),
+    "glm4_moe": ("enorm", "hnorm", "eh_proj", "shared_head.norm"),
+    "deepseek_v3": ("enorm", "hnorm", "eh_proj", "shared_head.norm"),
+}
 
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
 _ROUTED = {**_EXPERTS, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
@@ -56,7 +66,7 @@ def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) ->
     model_type, more = KINDS[kind]
     sizes = {
         "vocab_size": VOCAB,
-        "hidden_size": 64,
+        "hidden_size": HIDDEN,
         "intermediate_size": 96,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -76,4 +86,24 @@ def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) ->
             noise = torch.randn(value.shape, generator=generator) * 0.1
             value.copy_(noise + 1.0 if "norm" in name else noise)
     model.save_pretrained(folder)
+    return folder
+
+
+def with_prediction_layer(source: Path, folder: Path, family: str) -> Path:
+    """The model with a copy of its last layer, and random weights around it, as layer to come."""
+    shutil.copytree(source, folder)
+    tensors = load_file(folder / "model.safetensors")
+    prefix = "model.mtp_layers.0." if family == "mimo" else "model.layers.2."
+    for name, value in list(tensors.items()):
+        if name.startswith("model.layers.1."):
+            tensors[name.replace("model.layers.1.", prefix)] = value.clone().flip(0)
+    generator = torch.Generator().manual_seed(5)
+    for name in OWN[family]:
+        shape = (HIDDEN, 2 * HIDDEN) if name.endswith("proj") else (HIDDEN,)
+        noise = torch.randn(shape, generator=generator) * 0.1
+        tensors[f"{prefix}{name}.weight"] = noise + (len(shape) == 1)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_nextn_predict_layers": 1, "model_type": family}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -23,16 +23,17 @@ def is_tied(kind: str) -> bool:
     return kind in ("qwen3", "qwen3_deep")
 
 
-def case(name: str, layout: str, hf: Path, async_save: bool = False, **more: Any) -> dict[str, Any]:
+def case(
+    name: str, layout: str, hf: Path, options: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
     """A case of train_ranks.py. Two micro-batches per step where there is a pipeline."""
-    arguments = {
-        **FULL_LOSS,
-        "async_save": async_save,
-        "config": str(_HERE / "layouts" / f"{layout}.yaml"),
-    }
-    micro_batches = 2 if "pp" in layout else 1
-    return {"name": name, "hf": str(hf), "rollouts": ROLLOUTS, "micro_batches": micro_batches} | {
-        "args": arguments,
+    config = str(_HERE / "layouts" / f"{layout}.yaml")
+    return {
+        "name": name,
+        "hf": str(hf),
+        "rollouts": ROLLOUTS,
+        "micro_batches": 2 if "pp" in layout else 1,
+        "args": {**FULL_LOSS, "config": config, **(options or {})},
         **more,
     }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import layouts
 import pytest
 import torch
+from hf_models import with_prediction_layer
 from safetensors.torch import load_file
 
 # layouts/NAME.yaml -> the models it trains
@@ -25,6 +26,7 @@ TRAINED = {
     "tp2-ep2": ("qwen3_moe", "glm4_moe"),
 }
 CASES = [(layout, kind) for layout, kinds in TRAINED.items() for kind in kinds]
+PREDICTING = ("dp2", "tp2-sp")  # with multi-token-prediction layers
 ASYNC_SAVE = ("dp2-do", "tp2-sp")
 SAVE_AFTER = 1  # of rollouts 0, 1, 2
 # what resumes from what: the same layout must be exact, another to rounding
@@ -49,13 +51,19 @@ def results(hf_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
             hf_model(kind, layouts.is_tied(kind)),
             save_after=SAVE_AFTER if layout in saved and kind == "qwen3" else None,
             full_disk=(layout, kind) == ("tp2", "qwen3"),
-            async_save=layout in ASYNC_SAVE,
+            options={"async_save": layout in ASYNC_SAVE},
         )
         for layout, kind in CASES
     ]
     cases += [
         layouts.case(name, layout, hf_model("qwen3", True), resume=f"{source}-qwen3")
         for name, (source, layout) in RESUMES.items()
+    ]
+    mimo = tmp_path_factory.mktemp("mimo") / "model"
+    with_prediction_layer(hf_model("qwen2", False), mimo, "mimo")
+    cases += [
+        layouts.case(f"{layout}-mimo", layout, mimo, options={"enable_mtp_training": True})
+        for layout in PREDICTING
     ]
     return layouts.run_cases(2, cases, tmp_path_factory.mktemp("ranks"))
 
@@ -100,3 +108,16 @@ def test_one_rank_without_space_stops_all_and_the_old_checkpoint_stays(results):
     assert f"that of rollout {SAVE_AFTER} is whole".casefold() in said[0].casefold()
     names = {path.name for path in (results / "tp2-qwen3" / "checkpoint").iterdir()}
     assert names == {f"iter_{SAVE_AFTER:07d}", "latest_checkpointed_iteration.txt"}
+
+
+def test_prediction_layers_learn_the_same_in_every_layout(results):
+    first, second = (layouts.report(results, f"{name}-mimo", 0) for name in PREDICTING)
+    for got, want in zip(first["metrics"], second["metrics"], strict=True):
+        for key in ("mtp_loss", "loss", "grad_norm"):
+            assert got[key] == pytest.approx(want[key], rel=1e-5, abs=3e-6), key
+    weights = [
+        load_file(results / f"{name}-mimo" / "hf" / "model.safetensors") for name in PREDICTING
+    ]
+    assert any("mtp_layers" in name for name in weights[0])
+    for key, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][key], rtol=0, atol=1e-5, msg=key)
