@@ -5,7 +5,7 @@ to work.
 from argparse import Namespace
 from collections.abc import Iterator
 
-from slime.arguments.errors import Problem, did_you_mean
+from slime.arguments.errors import Problem, did_you_mean, option
 from slime.arguments.raw import RawArguments
 from slime.arguments.reward import BOXED_PREFIX, DICT_REWARD_KEYS, GRADERS
 
@@ -56,10 +56,37 @@ def check_advantages(args: Namespace) -> Iterator[Problem]:
             "ones it is gone"
         )
         yield Problem("--use-tis", True, message, "drop --use-tis or --use-rollout-logprobs")
+    if args.eps_clip_c is not None and args.eps_clip_c <= 1:
+        message = "must be above 1: a bound of 1 or less would clip what is on-policy"
+        yield Problem("--eps-clip-c", args.eps_clip_c, message, "3 is usual")
     if args.mask_offpolicy_in_partial_rollout and not args.partial_rollout:
         yield Problem(
             "--mask-offpolicy-in-partial-rollout", True, "has no effect", "add --partial-rollout"
         )
+
+
+def check_effects(args: Namespace) -> Iterator[Problem]:
+    """Options that do nothing without another."""
+    tis = args.custom_tis_function_path
+    critic = args.critic_num_nodes or args.critic_num_gpus_per_node
+    idle = (
+        (tis and not args.use_tis, "custom_tis_function_path", "add --use-tis"),
+        (args.use_unbiased_kl and not args.use_kl_loss, "use_unbiased_kl", "add --use-kl-loss"),
+        (args.opd_type and not args.use_opd, "opd_type", "add --use-opd"),
+        (
+            args.keep_old_actor and args.use_rollout_logprobs,
+            "keep_old_actor",
+            "drop it: with --use-rollout-logprobs the engines' log-probabilities are the old ones",
+        ),
+        (
+            critic and args.advantage_estimator != "ppo",
+            "critic_num_gpus_per_node" if args.critic_num_gpus_per_node else "critic_num_nodes",
+            "add --advantage-estimator ppo",
+        ),
+    )
+    for useless, dest, remedy in idle:
+        if useless:
+            yield Problem(option(dest), getattr(args, dest), "has no effect", remedy)
 
 
 def check_kl(args: Namespace) -> Iterator[Problem]:

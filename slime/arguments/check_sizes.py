@@ -41,7 +41,6 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
         "rollout_stall_timeout",
         "train_stall_timeout",
         "distributed_timeout_minutes",
-        "eps_clip_c",
     ),
     (0, _INFINITY): (
         "eps_clip",

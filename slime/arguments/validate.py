@@ -4,7 +4,13 @@ together.
 
 from argparse import Namespace
 
-from slime.arguments.check_algorithm import check_advantages, check_kl, check_modes, check_reward
+from slime.arguments.check_algorithm import (
+    check_advantages,
+    check_effects,
+    check_kl,
+    check_modes,
+    check_reward,
+)
 from slime.arguments.check_batches import check_batches
 from slime.arguments.check_data import check_directories, check_eval_data, check_mappings
 from slime.arguments.check_engines import check_engines
@@ -47,6 +53,7 @@ def validate(
     problems += check_reward(args, train_data.names_grader)
     problems += check_advantages(args)
     problems += check_kl(args)
+    problems += check_effects(args)
     problems += check_modes(args, raw)
     problems += check_optimizer(args)
     problems += check_rollout(args)
