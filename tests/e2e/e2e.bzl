@@ -28,15 +28,15 @@ def _sizes(ranks, engines):
         "SLIME_TWIN_RANKS": str(ranks),
     }
 
-def gpu_test(name, srcs, gpus, suite, model, ranks = 1, engines = 1):
-    """A test on `gpus` GPUs, in CI's job of `suite`; --config=cpu-twin runs its twin with the tiny `model`."""
+def gpu_test(name, srcs, gpus, suites, model, ranks = 1, engines = 1):
+    """A test on `gpus` GPUs, in CI's jobs of `suites`; --config=cpu-twin runs its twin with the tiny `model`."""
     slime_test(
         name = name,
         srcs = srcs + _SHARED,
         args = ["--twin", "-s"],
         data = [model, _DATA],
         env = _sizes(ranks, engines),
-        tags = ["gpu:%d" % gpus, suite],
+        tags = ["gpu:%d" % gpus] + suites,
         **_COMMON
     )
 
@@ -52,7 +52,7 @@ def twin_test(name, srcs, model, ranks = 1, engines = 1):
         **_COMMON
     )
 
-def e2e_test(name, srcs, gpus, suite, **sizes):
+def e2e_test(name, srcs, gpus, suites, **sizes):
     """Both."""
-    gpu_test(name, srcs, gpus, suite, **sizes)
+    gpu_test(name, srcs, gpus, suites, **sizes)
     twin_test(name + "_twin", srcs, **sizes)

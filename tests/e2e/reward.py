@@ -20,6 +20,10 @@ def grade(response: str, label: str) -> float:
     return (0.25 * places + 0.25 * letters) / max(len(text), len(label), 1)
 
 
-async def score(args: Namespace, sample: Sample, **kwargs: object) -> float:
-    """The reward for `--custom-rm-path`."""
+async def score(
+    args: Namespace, sample: Sample | list[Sample], **kwargs: object
+) -> float | list[float]:
+    """The reward for `--custom-rm-path`; samples that belong together come as a list."""
+    if isinstance(sample, list):
+        return [grade(one.response, one.label or "") for one in sample]
     return grade(sample.response, sample.label or "")

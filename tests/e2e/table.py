@@ -81,7 +81,7 @@ def rows(root: Path) -> list[str]:
         flags = dict.fromkeys(line.partition(":")[0].split()[0] for line in twin.left_out)
         left_out = ", ".join(flag for flag in flags if flag not in ALWAYS)
         attributes = target.attributes
-        cells = [f"`{source.stem}`", what, f"{attributes['gpus']}", attributes["suite"]]
+        cells = [f"`{source.stem}`", what, f"{attributes['gpus']}", ", ".join(attributes["suites"])]
         cells += ["yes" if source in in_ci else "not yet", left_out or "nothing more"]
         found.append(f"| {' | '.join(cells)} |\n")
     return sorted(found)
