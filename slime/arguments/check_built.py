@@ -54,8 +54,9 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         if getattr(args, dest) in values:
             kept = "leave it out, or give another value"
             yield Problem(option(dest), getattr(args, dest), _MESSAGE, kept)
-    if args.device == "cuda" and args.rollout_num_gpus > args.num_gpus_per_node:
-        message = "needs engines on several nodes, which is not built yet"
+    if args.rollout_num_gpus_per_engine > args.num_gpus_per_node:
+        message = "needs one engine on several nodes, which is not built yet"
         remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
-        yield Problem("--rollout-num-gpus", args.rollout_num_gpus, message, remedy)
+        each = args.rollout_num_gpus_per_engine
+        yield Problem("--rollout-num-gpus-per-engine", each, message, remedy)
     yield from check_family(args)

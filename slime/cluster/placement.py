@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _READY_SECONDS = 60
@@ -14,16 +14,26 @@ _TRAIN_SHARE, _MANAGER_SHARE = 0.4, 0.2
 
 
 @dataclass(frozen=True)
+class Node:
+    """A machine of the cluster: Ray's id of it, and the address that the others reach."""
+
+    id: str
+    address: str
+
+
+@dataclass(frozen=True)
 class Slots:
     """A role's share of a placement group: bundle indices ordered by node, then by GPU.
 
-    ``gpu_ids`` are the devices behind the bundles on their nodes (empty on CPU).
+    ``gpu_ids`` are the devices behind the bundles on their nodes (empty on CPU), ``nodes`` Ray's id
+    and the address of the node of each.
     """
 
     group: PlacementGroup
     bundles: list[int]
     gpu_ids: list[int]
     resource: str
+    nodes: list[Node]
 
     def train_options(self, rank: int) -> dict[str, Any]:
         """Ray actor options of train rank ``rank``."""
@@ -71,6 +81,7 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
             "ask for fewer with --actor-num-gpus-per-node or --rollout-num-gpus, or add nodes"
         )
     order = _ordered_bundles(group, total, resource)
+    nodes = _nodes_of_bundles(group)
     bundles, gpu_ids = [index for index, _ in order], [gpu for _, gpu in order if gpu is not None]
     start = 0 if args.colocate else trained
     critic = slice(train, trained) if args.critic_own_slots else slice(train)
@@ -80,7 +91,23 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
         "rollout": slice(start, start + rollout),
     }
     return {
-        role: Slots(group, bundles[part], gpu_ids[part], resource) for role, part in parts.items()
+        role: Slots(
+            group,
+            bundles[part],
+            gpu_ids[part],
+            resource,
+            [nodes[bundle] for bundle in bundles[part]],
+        )
+        for role, part in parts.items()
+    }
+
+
+def _nodes_of_bundles(group: PlacementGroup) -> dict[int, Node]:
+    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+    table = placement_group_table(group)
+    return {
+        bundle: Node(node_id, addresses[node_id])
+        for bundle, node_id in table["bundles_to_node_id"].items()
     }
 
 
@@ -89,7 +116,8 @@ def _ordered_bundles(
 ) -> list[tuple[int, int | None]]:
     """(bundle index, GPU id) sorted so that neighbours share a node and adjacent GPUs."""
     if resource == "CPU":
-        return [(index, None) for index in range(total)]
+        nodes = _nodes_of_bundles(group)
+        return [(index, None) for index in sorted(nodes, key=lambda i: (nodes[i].id, i))]
 
     @ray.remote(num_gpus=1, num_cpus=0)
     def where() -> tuple[str, int]:

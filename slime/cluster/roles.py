@@ -19,7 +19,7 @@ def create_rollout_manager(args: Namespace, slots: Slots) -> Child:
     # Several at once: to save, to pause and to evaluate while the next rollout is generated.
     options = slots.manager_options() | {"max_concurrency": 4}
     remote = ray.remote(concurrency_groups={CONTROL: 1})(RolloutManager)
-    handle = remote.options(**options).remote(args, str(log), slots.gpu_ids)
+    handle = remote.options(**options).remote(args, str(log), slots.gpu_ids, slots.nodes)
     return Child("rollout manager", handle, log)
 
 

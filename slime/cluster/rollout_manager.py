@@ -13,7 +13,9 @@ import ray
 
 from slime.arguments.roles import args_of_role
 from slime.cluster.children import log_memory_turn, logged, redirect_output
+from slime.cluster.engine_hosts import hosts_of
 from slime.cluster.measure import measure_evaluation, measure_rollout
+from slime.cluster.placement import Node
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
 from slime.data.train_batch import RolloutData, convert_samples_to_train_data, split_by_dp
 from slime.engines.engine import Engine
@@ -48,11 +50,11 @@ class RolloutResult:
 class RolloutManager:
     """See the module; created by `slime.cluster.placement.create_rollout_manager`."""
 
-    def __init__(self, args: Namespace, log: str, gpu_ids: list[int]) -> None:
+    def __init__(self, args: Namespace, log: str, gpu_ids: list[int], nodes: list[Node]) -> None:
         redirect_output(Path(log))
         self.args = args
         self.servers: RolloutServers | None = None
-        self._gpu_ids = gpu_ids
+        self._gpu_ids, self._nodes = gpu_ids, nodes
         self._parallel_config: dict[str, int] = {"dp_size": 1, "cp_size": 1}
         self._critic_config: dict[str, int] | None = None
         self._memory = EngineMemory()
@@ -64,7 +66,8 @@ class RolloutManager:
         if args.debug_train_only:
             self._load()
             return False
-        self.servers = RolloutServers(args, args.run_dir, self._gpu_ids)
+        hosts = hosts_of(args, Path(args.run_dir) / "logs", self._nodes)
+        self.servers = RolloutServers(args, args.run_dir, self._gpu_ids, hosts)
         with ThreadPoolExecutor(max_workers=1) as pool:  # the engines take longer than the prompts
             loading = pool.submit(self._load)
             self.servers.start(progress=functools.partial(print, flush=True))
@@ -100,7 +103,7 @@ class RolloutManager:
             self.servers.updated(urls, left_behind)
 
     def _address(self, engine: Engine) -> EngineAddress:
-        node = ray.get_runtime_context().get_node_id()
+        node = engine.node or ray.get_runtime_context().get_node_id()
         ours = engine.process is not None
         return EngineAddress(engine.url, engine.plan.num_gpus, node, takes_memory=ours)
 

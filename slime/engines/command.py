@@ -28,9 +28,14 @@ _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def engine_command(
-    args: Namespace, plan: EnginePlan, port: int, encoder_urls: Sequence[str] = ()
+    args: Namespace,
+    plan: EnginePlan,
+    port: int,
+    encoder_urls: Sequence[str] = (),
+    address: str = LOOPBACK,
 ) -> list[str]:
-    """Command of an engine, serving on `port` of the loopback interface.
+    """Command of an engine, serving on `port` of `address`: the loopback interface, unless the
+    run's engines are on several machines.
 
     `encoder_urls`: engines that encode media for this one; with any, it holds no encoder itself.
     """
@@ -51,7 +56,7 @@ def engine_command(
             options["enable_memory_saver"] = True
     given = {**args.sglang_server_args, **plan.overrides}
     options |= {key: value for key, value in given.items() if value is not None}
-    options |= {"host": LOOPBACK, "port": port}
+    options |= {"host": address, "port": port}
     module = "slime.engines.cpu_launch" if args.device == "cpu" else "sglang.launch_server"
     return [sys.executable, "-m", module, *to_flags(options)]
 

@@ -1,20 +1,13 @@
 """One engine of a run: where it is, what state it is in, and its process if we started it."""
 
 import enum
-import os
-import tempfile
-from argparse import Namespace
 from collections.abc import Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import requests
 
 from slime.arguments.topology import EnginePlan
-from slime.engines import command
 from slime.engines.errors import EngineDied
-from slime.engines.process import ServerProcess
+from slime.engines.host import Host, Process
 
 _ANSWER_SECONDS = 2.0
 
@@ -28,65 +21,57 @@ class State(enum.Enum):
     ENDED = "has ended"
 
 
-@dataclass
-class Place:
-    """What the engines of a run share: the arguments, and where their files go."""
-
-    args: Namespace
-    logs: Path
-    scratch: Path
-    spawner: Executor
-    gpu_ids: Sequence[int] = ()
-    urls: dict[int, str] = field(default_factory=dict)
-
-
 class Engine:
     """See the module. `url` is set by `start`, or is that of an engine that runs already.
 
     Attributes:
         starts: How often it was started.
         trained: Whether it gets the trainer's weights.
+        node: Ray's id of its machine; empty if it is not known.
     """
 
     def __init__(
-        self, plan: EnginePlan, trained: bool, place: Place, encoders: Sequence[int] = ()
+        self,
+        plan: EnginePlan,
+        trained: bool,
+        host: Host | None,
+        gpu_ids: Sequence[int] = (),
+        encoders: Sequence["Engine"] = (),
     ) -> None:
+        """`host` starts it (None: it runs already); `encoders` encode media for it."""
         self.plan, self.trained = plan, trained
         self.name = f"engine {plan.index}"
         self.url = plan.address
         self.state = State.STARTING
         self.starts = 0
-        self._place, self._encoders = place, encoders
-        self._process: ServerProcess | None = None
+        self.node = host.node if host is not None else ""
+        self._host, self._gpu_ids, self._encoders = host, list(gpu_ids), list(encoders)
+        self._process: Process | None = None
         self._failure = ""
 
-    def start(self, port: int) -> None:
-        """Start its process on this port."""
+    def choose_port(self) -> None:
+        """Set `url` to where it will be started."""
+        assert self._host is not None, "an engine of somebody else"
+        (port,) = self._host.free_ports(1)
+        self.url = f"http://{self._host.address}:{port}"
+
+    def start(self) -> None:
+        """Start its process at `url`.
+
+        Raises:
+            EngineDied: its machine is gone.
+        """
+        assert self._host is not None, "an engine of somebody else"
         self._failure = ""
         self.state, self.starts = State.STARTING, self.starts + 1
-        self.url = f"http://{command.LOOPBACK}:{port}"
-        self._place.urls[self.plan.index] = self.url
-        encoder_urls = [self._place.urls[index] for index in self._encoders]
-        scratch = Path(tempfile.mkdtemp(dir=self._place.scratch))
-        args, first = self._place.args, self.plan.gpu_offset
-        gpu_ids = self._place.gpu_ids[first : first + self.plan.num_gpus]
-        self._process = ServerProcess(
-            self.name,
-            command.engine_command(args, self.plan, port, encoder_urls),
-            command.engine_environment(args, self.plan, os.environ, scratch, gpu_ids),
-            self._place.logs / f"engine_{self.plan.index}.log",
-            self._place.spawner,
-        )
+        port = int(self.url.rsplit(":", 1)[1])
+        encoder_urls = [encoder.url for encoder in self._encoders]
+        self._process = self._host.start(self.plan, port, encoder_urls, self._gpu_ids)
 
     @property
-    def process(self) -> ServerProcess | None:
+    def process(self) -> Process | None:
         """Its process; None if somebody else started it."""
         return self._process
-
-    @property
-    def port(self) -> int:
-        """The port of `url`."""
-        return int(self.url.rsplit(":", 1)[1])
 
     @property
     def health_url(self) -> str:

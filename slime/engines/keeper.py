@@ -127,8 +127,8 @@ class Keeper:
         self._log(f"{engine.name} is started again: {reason}")
         self._take_out(engine)
         engine.state = State.ENDED
-        engine.process.kill(time.monotonic())
-        engine.start(engine.port)
+        engine.process.kill(0.0)
+        engine.start()
         self._since[engine.name] = time.monotonic()
 
     def _continue_start(self, engine: Engine) -> None:

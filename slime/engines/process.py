@@ -83,20 +83,24 @@ class ServerProcess:
         if self.is_alive():
             os.kill(self.pid, signal.SIGTERM)
 
-    def kill(self, deadline: float) -> None:
-        """Wait until `deadline` (time.monotonic()), then end it and its group by force.
+    def set_log_aside(self, suffix: str) -> None:
+        """Give the log another ending; the next process writes to a new one."""
+        self.log.rename(self.log.with_suffix(suffix))
+
+    def kill(self, patience: float) -> None:
+        """Wait `patience` seconds, then end it and its group by force.
 
         The leader goes first: what it spawned ends with it, and Python's resource tracker, which
         only then gets to work, removes the semaphores of all of them.
         """
         self.note_shared_memory()
         try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
+            self._process.wait(max(0.0, patience))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        patience = time.monotonic() + _ORPHAN_SECONDS
-        while self._group_lives() and time.monotonic() < patience:
+        deadline = time.monotonic() + _ORPHAN_SECONDS
+        while self._group_lives() and time.monotonic() < deadline:
             time.sleep(0.05)
         if self._group_lives():
             with contextlib.suppress(ProcessLookupError):

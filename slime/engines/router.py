@@ -8,7 +8,7 @@ import requests
 from slime.arguments.topology import DEFAULT_MODEL, EnginePlan
 from slime.engines.command import bootstrap_port
 from slime.engines.errors import EngineDied
-from slime.engines.process import ServerProcess
+from slime.engines.host import Process
 
 _ANSWER_SECONDS = 10.0
 _LEAVE_SECONDS = 10.0
@@ -23,7 +23,7 @@ def router_name(model: str) -> str:
 class Router:
     """That of `model`. `process` is None for a router that somebody else runs."""
 
-    def __init__(self, model: str, url: str, process: ServerProcess | None) -> None:
+    def __init__(self, model: str, url: str, process: Process | None) -> None:
         self.model, self.url, self.process = model, url, process
         self.name = router_name(model)
         self._failure = ""

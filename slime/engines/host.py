@@ -1,0 +1,127 @@
+"""Starts the engines of one machine, for a manager on this machine or on another."""
+
+import os
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from slime.arguments.topology import EnginePlan
+from slime.engines import command, ports
+from slime.engines.process import ServerProcess
+
+_LONGEST_TEMP_PATH = 50
+
+
+class Process(Protocol):
+    """What can be asked of a server process, here or on another machine."""
+
+    pid: int
+    log: Path
+
+    def is_alive(self) -> bool:
+        """Whether the server itself still runs."""
+
+    def check(self) -> None:
+        """Raise `EngineDied` if it ended."""
+
+    def log_tail(self, lines: int = 25) -> str:
+        """The last lines of its log."""
+
+    def set_log_aside(self, suffix: str) -> None:
+        """Give the log another ending; the next process writes to a new one."""
+
+    def note_shared_memory(self) -> None:
+        """Remember its shared memory."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def kill(self, patience: float) -> None:
+        """Wait so many seconds, then end it by force."""
+
+
+class Host(Protocol):
+    """A machine for engines. `address` is where they listen, `node` Ray's id of it (or empty)."""
+
+    address: str
+    node: str
+
+    def free_ports(self, count: int) -> list[int]:
+        """Ports of the machine that were free a moment ago."""
+
+    def start(
+        self, plan: EnginePlan, port: int, encoder_urls: Sequence[str], gpu_ids: Sequence[int]
+    ) -> Process:
+        """Start an engine."""
+
+    def stop(self) -> None:
+        """Give back what is left when all servers have ended. May be called twice."""
+
+
+class EngineHost:
+    """The engines of one machine; all are children of this process.
+
+    Attributes:
+        address: Where they listen.
+        node: Ray's id of the machine; empty if it is not known.
+    """
+
+    def __init__(
+        self, args: Namespace, logs: Path, address: str = command.LOOPBACK, node: str = ""
+    ) -> None:
+        self.address, self.node = address, node
+        self._args, self._logs = args, logs
+        self._processes: dict[str, ServerProcess] = {}
+        # Children die with the thread that started them, so that thread must live as long as this
+        # object.
+        self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-spawner")
+        self._scratch = _short_scratch()
+
+    def free_ports(self, count: int, preferred: int | None = None) -> list[int]:
+        """Ports of this machine that were free a moment ago."""
+        return ports.free_ports(count, self.address, preferred)
+
+    def start(
+        self, plan: EnginePlan, port: int, encoder_urls: Sequence[str], gpu_ids: Sequence[int]
+    ) -> Process:
+        """Start an engine; what it is asked afterwards goes to the result."""
+        scratch = Path(tempfile.mkdtemp(dir=self._scratch.name))
+        process = ServerProcess(
+            f"engine {plan.index}",
+            command.engine_command(self._args, plan, port, encoder_urls, self.address),
+            command.engine_environment(self._args, plan, os.environ, scratch, gpu_ids),
+            self._logs / f"engine_{plan.index}.log",
+            self._spawner,
+        )
+        self._processes[process.name] = process
+        return process
+
+    def run(self, name: str, words: list[str]) -> Process:
+        """Start another server (a router) on this machine."""
+        process = ServerProcess(
+            name,
+            words,
+            command.server_environment(os.environ),
+            self._logs / f"{name.replace(' ', '_')}.log",
+            self._spawner,
+        )
+        self._processes[name] = process
+        return process
+
+    def ask(self, name: str, method: str, *arguments: Any) -> Any:
+        """Call a method of a server's process, for a manager on another machine."""
+        return getattr(self._processes[name], method)(*arguments)
+
+    def stop(self) -> None:
+        """Give back what is left when all servers have ended. May be called twice."""
+        self._spawner.shutdown()
+        self._scratch.cleanup()
+
+
+def _short_scratch() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder whose path leaves room for the names of sockets (107 bytes in all)."""
+    short = len(tempfile.gettempdir()) <= _LONGEST_TEMP_PATH
+    return tempfile.TemporaryDirectory(prefix="slime-engines-", dir=None if short else "/tmp")

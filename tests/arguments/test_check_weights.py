@@ -1,0 +1,54 @@
+"""Ways of sending weights that do not go together are refused."""
+
+import importlib.util
+from collections.abc import Callable
+
+import pytest
+
+from slime.arguments.errors import Problem
+from slime.arguments.parse import parse_args
+
+Collect = Callable[..., list[Problem]]
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "message"),
+    [
+        ("--update-weight-mode delta", "--update-weight-mode", "a delta is a file"),
+        (
+            "--custom-update-weight-post-write-path os.path.join",
+            "--custom-update-weight-post-write-path",
+            "none are",
+        ),
+        (
+            "--check-weight-update-equal --rollout-num-gpus-per-engine 2",
+            "--check-weight-update-equal",
+            "only a part of each tensor",
+        ),
+        (
+            "--check-weight-update-equal --device cuda --rollout-num-gpus 1",
+            "--check-weight-update-equal",
+            "on a GPU differently",
+        ),
+    ],
+)
+def test_refused(problems_of: Collect, words: str, option: str, message: str) -> None:
+    (problem,) = [p for p in problems_of(*words.split()) if p.option == option]
+    assert message in problem.message
+
+
+def test_a_checksum_needs_its_package(problems_of: Collect) -> None:
+    words = "--update-weight-mode delta --update-weight-transport disk"
+    problems = problems_of(*words.split(), "--update-weight-delta-checksum", "blake3")
+    assert len(problems) == (importlib.util.find_spec("blake3") is None)
+    assert problems_of(*words.split()) == []
+
+
+def test_folders_of_the_transports_lie_in_the_run_unless_given(argv: list[str]) -> None:
+    words = "--update-weight-mode delta --update-weight-transport disk --run-dir runs/r"
+    args = parse_args(argv=[*argv, *words.split()])
+    assert args.update_weight_disk_dir == f"{args.run_dir}/weights"
+    assert args.update_weight_local_checkpoint_dir == f"{args.run_dir}/weights_local"
+    args = parse_args(argv=[*argv, "--update-weight-disk-dir", "/shared"])
+    assert args.update_weight_disk_dir == "/shared"
+    assert args.update_weight_local_checkpoint_dir is None
