@@ -18,6 +18,7 @@ def args(**changed: object) -> Namespace:
         "colocate": False,
         "world_size": 2,
         "critic_own_slots": 0,
+        "rollout_external_engine_addrs": None,
         "rollout_num_gpus": 1,
         "ray_address": None,
     }
