@@ -17,6 +17,8 @@ from slime.engines.log_tail import log_tail
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _POLL_SECONDS = 1.0
+CONTROL = "control"
+"""The concurrency group of calls that are answered while a long one is under way."""
 
 
 class RunFailed(RuntimeError):
@@ -43,6 +45,11 @@ class Child:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Call:
         """Start ``method`` on the actor."""
         return Call(self, method, getattr(self.handle, method).remote(*args, **kwargs))
+
+    def ask(self, method: str, *args: Any) -> Call:
+        """As `call`, for an actor with the group `CONTROL`: does not queue behind other calls."""
+        aside = getattr(self.handle, method).options(concurrency_group=CONTROL)
+        return Call(self, method, aside.remote(*args))
 
 
 def gather(

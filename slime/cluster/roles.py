@@ -7,9 +7,9 @@ from pathlib import Path
 import ray
 
 from slime.arguments.roles import args_of_role
-from slime.cluster.children import Child, gather
+from slime.cluster.children import CONTROL, Child, gather
 from slime.cluster.placement import Slots
-from slime.cluster.rollout_manager import CONTROL, RolloutManager
+from slime.cluster.rollout_manager import RolloutManager
 from slime.cluster.train_actor import TrainActor, TrainGroup
 
 

@@ -31,9 +31,6 @@ from slime.rollout.pausing import continue_engines, pause_engines
 from slime.samples.groups import flatten
 from slime.weights.engine_calls import EngineAddress
 
-# Calls that must be answered while a rollout is being generated.
-CONTROL = "control"
-
 
 @dataclass
 class RolloutResult:
@@ -76,7 +73,6 @@ class RolloutManager:
         init_http_client(args)
         return True
 
-    @ray.method(concurrency_group=CONTROL)
     @logged
     def updatable_engines(self) -> list[EngineAddress]:
         """Engines that take the trainer's weights now; no health checks until `weights_updated`."""
@@ -85,7 +81,6 @@ class RolloutManager:
         self.servers.pause_checks()
         return [self._address(engine) for engine in self.servers.updatable()]
 
-    @ray.method(concurrency_group=CONTROL)
     @logged
     def waiting_engines(self) -> list[EngineAddress]:
         """Engines that were started again and need the present weights; asked during `generate`."""
@@ -93,7 +88,6 @@ class RolloutManager:
             return []
         return [self._address(engine) for engine in self.servers.waiting()]
 
-    @ray.method(concurrency_group=CONTROL)
     @logged
     def weights_updated(self, urls: list[str], left_behind: dict[str, str]) -> None:
         """An update reached the engines ``urls``, but for those left behind (and why)."""

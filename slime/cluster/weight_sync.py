@@ -50,7 +50,7 @@ class WeightSync:
         """
         self._version = version
         self._turns.to_weight_update()
-        (engines,) = self._gather([self._manager.call("updatable_engines")])
+        (engines,) = self._gather([self._manager.ask("updatable_engines")])
         seconds = self._send(engines)
         self._turns.to_rollout()
         return seconds
@@ -60,7 +60,7 @@ class WeightSync:
         present weights, so that they can serve it; only an idle trainer has them to give."""
         if self._tolerant and self._train is not None and trainer_is_idle:
             while not ray.wait([call.ref], timeout=_POLL_SECONDS)[0]:
-                (waiting,) = self._gather([self._manager.call("waiting_engines")])
+                (waiting,) = self._gather([self._manager.ask("waiting_engines")])
                 if waiting:
                     self._turns.to_late_update()
                     self._send(waiting)
@@ -76,5 +76,5 @@ class WeightSync:
         for update in updates:
             left_behind |= update.left_behind
         urls = [engine.url for engine in engines]
-        self._gather([self._manager.call("weights_updated", urls, left_behind)])
+        self._gather([self._manager.ask("weights_updated", urls, left_behind)])
         return max(update.seconds for update in updates)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from slime.cluster.children import Child, RunFailed, gather, logged, redirect_output
+from slime.cluster.children import CONTROL, Child, RunFailed, gather, logged, redirect_output
 
 
 class Worker:
@@ -43,7 +43,8 @@ def workers(tmp_path: Path) -> Iterator[list[Child]]:
     made = []
     for index in range(2):
         log = tmp_path / f"worker_{index}.log"
-        handle = ray.remote(Worker).options(num_cpus=0).remote(str(log))
+        remote = ray.remote(concurrency_groups={CONTROL: 1})(Worker)
+        handle = remote.options(num_cpus=0).remote(str(log))
         made.append(Child(f"worker {index}", handle, log))
     yield made
     for child in made:
@@ -53,6 +54,15 @@ def workers(tmp_path: Path) -> Iterator[list[Child]]:
 def test_results_keep_the_order_of_the_calls(workers: list[Child]) -> None:
     calls = [workers[0].call("echo", 1, delay=0.5), workers[1].call("echo", 2)]
     assert gather(calls) == [1, 2]
+
+
+def test_a_question_does_not_wait_for_a_long_call(workers: list[Child]) -> None:
+    gather([workers[0].call("pid")])  # it is up
+    long = workers[0].call("echo", 1, delay=10.0)
+    started = time.monotonic()
+    assert gather([workers[0].ask("echo", 2)]) == [2]
+    assert time.monotonic() - started < 8
+    assert not ray.wait([long.ref], timeout=0)[0]
 
 
 def test_an_error_names_the_child_and_shows_its_log(workers: list[Child]) -> None:
