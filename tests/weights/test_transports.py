@@ -1,6 +1,7 @@
 """Weights sent to a real engine; the oracle is the Hugging Face model with the same weights."""
 
 import base64
+import itertools
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -227,6 +229,28 @@ def test_an_engine_that_does_not_answer_is_named(servers, engines):
     with pytest.raises(EnginesLeftBehind, match=f"engine {dead.url} did not answer"):
         updater.update([*engines, dead], [weights_of(make_model(seed=0))], version=90)
     updater.close()
+
+
+@pytest.mark.parametrize("node", ["here", "elsewhere"])
+def test_memory_is_bounded_by_the_bucket_and_not_by_the_model(broken_engine, node):
+    """25 buckets of 8 MB, made one after the other; the engine's side is not measured."""
+    bucket_bytes, count = 8 * 1024**2, 25
+    address = broken_engine("nothing", "").address
+    engine = EngineAddress(address.url, node="here", takes_memory=True)
+    process = psutil.Process()
+
+    def made(sizes: list[int]) -> Iterator[list[tuple[str, torch.Tensor]]]:
+        for number in range(count):
+            yield [(f"t{number}", torch.full((bucket_bytes // 4,), float(number)))]
+            sizes.append(process.memory_info().rss)
+
+    updater = TensorWeightUpdater(node=node)
+    updater.update([engine], itertools.islice(made([]), 1), version=0)  # imports and connections
+    base, sizes = process.memory_info().rss, []
+    updater.update([engine], made(sizes), version=1)
+    updater.close()
+    # The bucket, its copy, its pickle, base64 of that, and the request's body.
+    assert max(sizes) - base < 8 * bucket_bytes < count * bucket_bytes / 3
 
 
 def test_a_bucket_holds_the_bytes_of_every_tensor():
