@@ -45,7 +45,8 @@ def servers(folders, tmp_path_factory):
     work = tmp_path_factory.mktemp("two")
     config = work / "models.yaml"
     config.write_text(TWO_MODELS.format(judge=folders[1]))
-    with running(make_args(folders[0], work, "--sglang-config", str(config))) as started:
+    flags = ("--sglang-config", str(config), "--rollout-num-gpus", "2")
+    with running(make_args(folders[0], work, *flags)) as started:
         yield started
 
 

@@ -31,7 +31,7 @@ SAMPLES = 16 * 8  # of one rollout of that configuration
 PARTS: dict[str, tuple[str, tuple[signal.Signals, ...], bool]] = {
     "engine": ("slime.engines.cpu_launch", (signal.SIGKILL, signal.SIGSTOP), True),
     "scheduler": ("sglang::scheduler", (signal.SIGKILL, signal.SIGSTOP), True),
-    "router": ("launch_router", (signal.SIGKILL, signal.SIGSTOP), True),
+    "router": ("sglang::router", (signal.SIGKILL, signal.SIGSTOP), True),
     "train rank": ("ray::TrainActor", (signal.SIGKILL,), False),
     "rollout manager": ("ray::RolloutManager", (signal.SIGKILL,), False),
     "driver": ("slime.train", (signal.SIGKILL,), False),
