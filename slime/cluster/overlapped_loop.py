@@ -45,9 +45,9 @@ class OverlappedLoop(Loop):
         if not self.background:
             self._await_rollout()
             return super()._update_weights(version)
-        self._wait([self.manager.call("pause")])
+        self._wait([self.manager.ask("pause")])
         seconds = super()._update_weights(version)
-        self._wait([self.manager.call("go_on")])
+        self._wait([self.manager.ask("go_on")])
         return seconds
 
     def _evaluate(self, rollout_id: int, step: int) -> None:

@@ -200,7 +200,6 @@ class RolloutManager:
         """Whether the rollout function goes on generating between its calls."""
         return getattr(self.generate_rollout, "in_background", False)
 
-    @ray.method(concurrency_group=CONTROL)
     @logged
     def pause(self) -> None:
         """Hold all requests in the engines, with the tokens they have, for a weight update."""
@@ -210,7 +209,6 @@ class RolloutManager:
             self.servers.pause_checks()
             pause_engines([engine.url for engine in self.servers.updatable()])
 
-    @ray.method(concurrency_group=CONTROL)
     @logged
     def go_on(self) -> None:
         """After `pause`: generate on, with the present weights."""
