@@ -39,3 +39,49 @@ def test_training_equals_hugging_face(kind, tied, hf_model, args_for, rollout_of
     assert weights.keys() == reference.weights.keys() - tied_names
     for name, value in weights.items():
         torch.testing.assert_close(value, reference.weights[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe", "deepseek_v3"])
+@pytest.mark.parametrize(
+    "recompute",
+    [
+        {"recompute_granularity": "selective"},
+        {
+            "recompute_granularity": "full",
+            "recompute_method": "uniform",
+            "recompute_num_layers": 1,
+        },
+    ],
+    ids=["selective", "full"],
+)
+def test_recomputed_activations_give_the_same_bits(kind, recompute, hf_model, args_for, rollout_of):
+    from slime.trainer.trainer import Trainer
+
+    results = []
+    for options in ({}, recompute):
+        trainer = Trainer(args_for(hf_model(kind, False), **FULL_LOSS, **options))
+        trainer.load()
+        metrics = trainer.train(0, rollout_of(0))
+        results.append(({k: metrics[k] for k in ("loss", "grad_norm", "kl")}, _weights(trainer)))
+    (plain, weights), (again, same) = results
+    assert plain == again
+    assert all(torch.equal(same[name], value) for name, value in weights.items())
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "qwen3_moe", "glm4", "deepseek_v3"])
+def test_bf16_stays_near_fp32(kind, hf_model, args_for, rollout_of):
+    from slime.trainer.trainer import Trainer
+
+    found = []
+    for options in ({}, {"bf16": True}):
+        trainer = Trainer(args_for(hf_model(kind, False), **options))
+        trainer.load()
+        found.append([trainer.train(i, rollout_of(i)) for i in range(2)])
+        weights = _weights(trainer)
+    assert {value.dtype for name, value in weights.items() if "bias" not in name} == {
+        torch.bfloat16
+    }
+    for full, half in zip(*found, strict=True):
+        assert half["loss"] == pytest.approx(full["loss"], abs=0.02)
+        assert half["entropy"] == pytest.approx(full["entropy"], rel=0.01)
+        assert half["grad_norm"] == pytest.approx(full["grad_norm"], rel=0.1)
