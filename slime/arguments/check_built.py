@@ -16,8 +16,6 @@ NOT_BUILT = (
     "use_distributed_post",
     "rollout_buffer_url",
     # algorithms
-    "use_routing_replay",
-    "use_rollout_routing_replay",
     # trainer
     "allgather_cp",
     "megatron_deepgemm_forward_layers",
@@ -26,11 +24,6 @@ NOT_BUILT = (
     "megatron_deepgemm_moe_forward_modules",
     # debugging
     "load_forge_rollout_data",
-    "save_debug_train_data",
-    "memory_snapshot_num_steps",
-    "ci_test",
-    "ci_save_grad_norm",
-    "ci_load_grad_norm",
 )
 # Values of options whose other values work.
 NOT_BUILT_VALUES = {

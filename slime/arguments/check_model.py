@@ -151,6 +151,14 @@ def _agrees(args: Namespace, name: str, given: Any, expected: Any) -> bool:
     return bool(given == expected)
 
 
+def check_replay(args: Namespace) -> Iterator[Problem]:
+    """Routes are replayed where there are experts to choose from."""
+    for dest in ("use_routing_replay", "use_rollout_routing_replay"):
+        if getattr(args, dest) and not args.num_experts:
+            message = "the model has no experts"
+            yield Problem(option(dest), True, message, "leave it out for a dense model")
+
+
 def check_layout(args: Namespace) -> Iterator[Problem]:
     """Heads, layers and experts can be split as the parallel sizes say."""
     tensor, pipeline = args.tensor_model_parallel_size, args.pipeline_model_parallel_size

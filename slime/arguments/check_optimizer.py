@@ -37,6 +37,20 @@ def check_optimizer(args: Namespace) -> Iterator[Problem]:
         yield Problem("--use-stateless-adam", True, message, "leave --optimizer out")
 
 
+def check_snapshots(args: Namespace) -> Iterator[Problem]:
+    """Memory snapshots are of GPU memory, by PyTorch."""
+    if args.memory_snapshot_num_steps is None:
+        return
+    if args.device == "cpu":
+        message = "records GPU memory; there is none here"
+        remedy = "leave it out; benchmarks/run_memory.py measures host memory"
+        value = args.memory_snapshot_num_steps
+        yield Problem("--memory-snapshot-num-steps", value, message, remedy)
+    if args.memory_recorder != "torch":
+        message = "is not built yet"
+        yield Problem("--memory-recorder", args.memory_recorder, message, "use torch")
+
+
 def _check_offload(args: Namespace) -> Iterator[Problem]:
     needed = {
         "--use-distributed-optimizer": args.use_distributed_optimizer,

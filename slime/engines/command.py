@@ -48,6 +48,8 @@ def engine_command(
         "custom_weight_loader": [MEMORY_LOADER],
         **_role_options(plan, encoder_urls),
     }
+    if args.use_rollout_routing_replay:
+        options["enable_return_routed_experts"] = True
     if args.device == "cpu":
         options |= cpu_options(args, plan)
     else:

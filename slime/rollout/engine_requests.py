@@ -52,10 +52,13 @@ def mask_earlier_tokens(args: Namespace, sample: Sample) -> None:
         sample.loss_mask = [0] * sample.response_length
 
 
-def payload(input_ids: list[int] | list[list[int]], params: dict[str, Any]) -> dict[str, Any]:
+def payload(
+    args: Namespace, input_ids: list[int] | list[list[int]], params: dict[str, Any]
+) -> dict[str, Any]:
     """Body of a /generate request for one prompt or for several; log-probs of the new tokens come
-    along."""
-    return {"input_ids": input_ids, "sampling_params": params, "return_logprob": True}
+    along, and with `--use-rollout-routing-replay` the experts of all tokens."""
+    body = {"input_ids": input_ids, "sampling_params": params, "return_logprob": True}
+    return body | ({"return_routed_experts": True} if args.use_rollout_routing_replay else {})
 
 
 def headers(sample: Sample) -> dict[str, str] | None:

@@ -201,7 +201,7 @@ async def _generate_together(
         with state.engines_busy, state.progress.waiting_for(f"the response of {first.index}"):
             answers = await post(
                 engine_requests.get_model_url(args, "default"),
-                engine_requests.payload(input_ids, params),
+                engine_requests.payload(args, input_ids, params),
                 headers=engine_requests.headers(first),
             )
     except RolloutError as error:

@@ -73,7 +73,7 @@ async def _stream_rest(args: Namespace, sample: Sample, sampling_params: dict[st
         sample.status = Sample.Status.TRUNCATED
         return sample
     params = {**sampling_params, "max_new_tokens": new_tokens}
-    body = engine_requests.payload(list(sample.tokens), params) | {"stream": True}
+    body = engine_requests.payload(args, list(sample.tokens), params) | {"stream": True}
     url = engine_requests.get_model_url(args, "default")
     state, call = GenerateState(args), _Call(args, sample)
     try:

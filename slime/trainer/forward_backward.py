@@ -17,6 +17,7 @@ from slime.trainer.metrics import from_last_stage, reduce_train_step_metrics
 from slime.trainer.micro_batch import MicroBatch, iterators, micro_batches_of_step
 from slime.trainer.response_logits import forward
 from slime.trainer.rollout_tensors import RolloutBatch
+from slime.trainer.routing_replay import RoutingReplay
 
 OutputFunction = Callable[..., Any]
 
@@ -27,6 +28,7 @@ def _run(
     micro_batches: list[MicroBatch],
     output_function: OutputFunction,
     forward_only: bool,
+    replay: RoutingReplay | None,
 ) -> list[Any]:
     """Run Megatron's schedule; gives what ``output_function`` reported on the last stage."""
 
@@ -34,7 +36,11 @@ def _run(
         iterator: Iterator[MicroBatch], chunk: DistributedDataParallel
     ) -> tuple[Any, OutputFunction]:
         micro_batch = next(iterator)
+        if replay is not None:
+            replay.before_forward(chunk, micro_batch)
         output = forward(args, chunk, micro_batch)
+        if replay is not None:
+            replay.after_forward()
         return output, partial(output_function, args, micro_batch)
 
     return get_forward_backward_func()(
@@ -55,6 +61,7 @@ def forward_outputs(
     model: list[DistributedDataParallel],
     data: RolloutBatch,
     output_function: OutputFunction,
+    replay: RoutingReplay | None = None,
 ) -> dict[str, list[torch.Tensor]]:
     """Per-token lists of every sample's response under the present weights, in the order of the
     rollout data: ``log_probs``, ``values``, as ``output_function`` names them.
@@ -64,7 +71,7 @@ def forward_outputs(
     result: dict[str, list[torch.Tensor]] = {}
     for step in range(len(data["num_microbatches"])):
         micro_batches = micro_batches_of_step(args, data, step)
-        outputs = _run(args, model, micro_batches, output_function, forward_only=True)
+        outputs = _run(args, model, micro_batches, output_function, True, replay)
         for micro_batch, output in zip(micro_batches, outputs, strict=False):
             for key, values in output.items():
                 whole = result.setdefault(key, [torch.empty(0)] * len(data["tokens"]))
@@ -74,7 +81,11 @@ def forward_outputs(
 
 
 def forward_backward(
-    args: Namespace, model: list[DistributedDataParallel], data: RolloutBatch, step: int
+    args: Namespace,
+    model: list[DistributedDataParallel],
+    data: RolloutBatch,
+    step: int,
+    replay: RoutingReplay | None = None,
 ) -> dict[str, float]:
     """Gradients of one optimizer step over all its micro-batches and ranks; the step's metrics.
 
@@ -84,9 +95,8 @@ def forward_backward(
     """
     for chunk in model:
         chunk.zero_grad_buffer()
-    reports = _run(
-        args, model, micro_batches_of_step(args, data, step), loss_function, forward_only=False
-    )
+    micro_batches = micro_batches_of_step(args, data, step)
+    reports = _run(args, model, micro_batches, loss_function, False, replay)
     metrics = None
     if parallel_state.is_pipeline_last_stage(ignore_virtual=True):
         metrics = reduce_train_step_metrics(

@@ -18,6 +18,7 @@ from slime.trainer.forward_backward import forward_outputs
 from slime.trainer.old_actor import OldActors
 from slime.trainer.response_log_probs import log_probs_function
 from slime.trainer.rollout_tensors import RolloutBatch
+from slime.trainer.routing_replay import RoutingReplay
 from slime.trainer.stopwatch import Stopwatch
 from slime.trainer.weight_snapshots import WeightSnapshots
 
@@ -25,8 +26,10 @@ from slime.trainer.weight_snapshots import WeightSnapshots
 class Policies:
     """Snapshots that take the model's place while log-probs are computed."""
 
-    def __init__(self, args: Namespace, model: list[DistributedDataParallel]) -> None:
-        self._args, self._model = args, model
+    def __init__(
+        self, args: Namespace, model: list[DistributedDataParallel], replay: RoutingReplay
+    ) -> None:
+        self._args, self._model, self._replay = args, model, replay
         self.snapshots = WeightSnapshots(model)
         self._old_actors = OldActors(self.snapshots)
 
@@ -96,6 +99,7 @@ class Policies:
         needed = (
             old is not None
             or (several and (args.get_mismatch_metrics or not args.use_rollout_logprobs))
+            or (several and args.use_routing_replay and not args.use_rollout_routing_replay)
             or args.kl_coef != 0
             or (args.use_opd and not args.use_rollout_logprobs)
             or args.use_rollout_entropy
@@ -113,5 +117,11 @@ class Policies:
             if self._args.custom_megatron_before_log_prob_hook_path:
                 hook = load_function(self._args.custom_megatron_before_log_prob_hook_path)
                 hook(self._args, self._model, prefix)
-            outputs = forward_outputs(self._args, self._model, data, log_probs_function)
+            if prefix:  # another model, with routes of its own
+                outputs = forward_outputs(self._args, self._model, data, log_probs_function)
+            else:
+                with self._replay.log_probs():
+                    outputs = forward_outputs(
+                        self._args, self._model, data, log_probs_function, self._replay
+                    )
         return {prefix + key: value for key, value in outputs.items()}

@@ -13,6 +13,7 @@ from megatron.core import parallel_state
 from slime.trainer.cp_utils import slice_log_prob_with_cp
 
 RolloutBatch = dict[str, Any]
+NOT_RECORDED = -1  # expert of a token whose route nobody knows: the router decides
 
 # Per-response-token values; under context parallelism a rank keeps its part.
 _PER_TOKEN = ("rollout_log_probs", "teacher_log_probs")
@@ -55,6 +56,33 @@ def to_tensors(values: Any, dtype: torch.dtype, device: torch.device | str) -> l
     return list(flat.to(device, dtype).split([len(value) for value in values]))
 
 
+def validate_rollout_routed_experts_for_replay(
+    routed_experts: list[torch.Tensor], args: Namespace
+) -> None:
+    """Refuse routes that cannot be replayed.
+
+    Args:
+        routed_experts: of each sample, [tokens - 1, layers, topk].
+
+    Raises:
+        ValueError: names the first sample whose shape or expert ids are wrong.
+    """
+    wanted = (args.num_layers, args.moe_router_topk)
+    for index, routes in enumerate(routed_experts):
+        experts = torch.as_tensor(routes)
+        if experts.ndim != 3 or tuple(experts.shape[1:]) != wanted:
+            raise ValueError(
+                f"sample {index}: rollout_routed_experts has shape {tuple(experts.shape)}, "
+                f"(tokens - 1, {wanted[0]} layers, {wanted[1]} experts) is needed"
+            )
+        low, high = int(experts.min()), int(experts.max())
+        if low < NOT_RECORDED or high >= args.num_experts:
+            raise ValueError(
+                f"sample {index}: rollout_routed_experts has ids from {low} to {high}, the model "
+                f"has {args.num_experts} experts"
+            )
+
+
 def prepare(args: Namespace, rollout_data: RolloutBatch) -> RolloutBatch:
     """A tensorised copy of what the rollout side sent, checked, with ``sample_denoms`` added.
 
@@ -75,6 +103,20 @@ def _check(args: Namespace, batch: RolloutBatch) -> None:
     for key in ("total_lengths", "response_lengths", "loss_masks", "rewards"):
         if len(batch[key]) != count:
             raise ValueError(f"rollout data: {len(batch[key])} {key} for {count} samples")
+    if args.use_rollout_routing_replay:
+        if batch.get("rollout_routed_experts") is None:
+            raise ValueError(
+                "rollout data: no rollout_routed_experts, which --use-rollout-routing-replay "
+                "needs; engines report them when asked with return_routed_experts"
+            )
+        routes = batch["rollout_routed_experts"]
+        validate_rollout_routed_experts_for_replay(routes, args)
+        for index, (experts, total) in enumerate(zip(routes, batch["total_lengths"], strict=True)):
+            if len(experts) != total - 1:
+                raise ValueError(
+                    f"sample {index}: rollout_routed_experts of {len(experts)} tokens, "
+                    f"{total - 1} of its {total} tokens are needed"
+                )
     vocab_size = args.hf_architecture["vocab_size"]
     for index, (tokens, total, response, mask) in enumerate(
         zip(

@@ -19,6 +19,7 @@ from slime.hooks.loading import load_function
 from slime.trainer import checkpoint, step_dump
 from slime.trainer.advantages import compute_advantages_and_returns
 from slime.trainer.checkpoint_content import TrainState
+from slime.trainer.ci_checks import CiChecks
 from slime.trainer.exchange import PerPosition, hear, tell
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
 from slime.trainer.forward_backward import forward_backward
@@ -27,9 +28,12 @@ from slime.trainer.hf_weights import load_hf_weights
 from slime.trainer.memory_saver import make_memory_saver
 from slime.trainer.optimizer import NonFiniteError, reset_states, step
 from slime.trainer.policies import Policies
+from slime.trainer.profiling import Profiler
 from slime.trainer.regions import OPTIMIZER, REGIONS, WEIGHTS
 from slime.trainer.rollout_tensors import RolloutBatch, prepare
+from slime.trainer.routing_replay import RoutingReplay
 from slime.trainer.stopwatch import Stopwatch
+from slime.trainer.train_data_dump import save_debug_train_data
 from slime.trainer.train_memory import build_in_regions
 
 # Each has the whole weights: a run that skips on must not fill the disk.
@@ -54,10 +58,13 @@ class Trainer:
         self.memory = make_memory_saver(args)
         built = build_in_regions(args, self.memory, self.role)
         self.model, self.optimizer, self.scheduler = built
-        self.policies = Policies(args, self.model)
+        self.replay = RoutingReplay(args, self.model, self.role)
+        self.policies = Policies(args, self.model, self.replay)
         self.saver = checkpoint.CheckpointSaver(args)
         self.extra_state: dict[str, Any] = {}
         self.weight_version = 0
+        self._profiler = Profiler(args, self.role)
+        self._checks = CiChecks(args, self.role)
         self._watch = Stopwatch()
         self._prepared: RolloutBatch = {}
         self._dumps = 0
@@ -152,9 +159,11 @@ class Trainer:
 
     def _begin(self, rollout_data: RolloutBatch) -> RolloutBatch:
         """What comes before any work on a rollout; its data as tensors."""
-        self._watch = Stopwatch()
+        self._profiler.begin(self.weight_version)
+        self._watch = Stopwatch(self._profiler.part)
         self.memory.needs(*REGIONS)
         self.saver.poll()
+        self.replay.forget()
         if self.args.reset_optimizer_states:
             reset_states(self.optimizer)
         with self._watch.timed("prepare"):
@@ -176,9 +185,11 @@ class Trainer:
         """
         self.memory.needs(*REGIONS)
         data, self._prepared = self._prepared, {}
+        save_debug_train_data(self.args, rollout_id=rollout_id, rollout_data=data)
         with self._watch.timed("train"):
             count = len(data["num_microbatches"])
             steps = [self._step(rollout_id, data, index) for index in range(count)]
+        self._profiler.end()
         self.weight_version += 1
         self.policies.trained(rollout_id)
         done = [metrics for metrics in steps if metrics]
@@ -204,12 +215,14 @@ class Trainer:
             hook = load_function(self.args.custom_megatron_before_train_step_hook_path)
             hook(self.args, rollout_id, index, self.model, self.optimizer, self.scheduler)
         self.optimizer.zero_grad()
-        metrics = forward_backward(self.args, self.model, data, index)
+        with self.replay.training():
+            metrics = forward_backward(self.args, self.model, data, index, self.replay)
         metrics["lr"] = self._learning_rate()
         try:
             if not math.isfinite(metrics["loss"]):
                 raise NonFiniteError(f"the loss is {metrics['loss']}")
             metrics["grad_norm"] = step(self.optimizer)
+            self._checks.after_step(rollout_id, index, metrics)
         except NonFiniteError as error:
             self._refuse(str(error), rollout_id, data, index)
             return {}

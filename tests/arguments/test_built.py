@@ -14,8 +14,8 @@ from slime.arguments.registry import all_flags
         ("--use-tis", []),
         ("--num-critic-only-steps 0", []),  # the default, given
         (
-            "--use-distributed-post --ci-save-grad-norm x",
-            ["--ci-save-grad-norm", "--use-distributed-post"],
+            "--use-distributed-post --allgather-cp",
+            ["--allgather-cp", "--use-distributed-post"],
         ),
         ("--rollout-data-transport nixl", ["--rollout-data-transport"]),
         ("--rollout-data-transport object-store", []),

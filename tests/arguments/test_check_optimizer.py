@@ -48,3 +48,18 @@ def test_refused_with_a_remedy(words: str, refused: dict[str, str], argv: list[s
     found = {problem.option: problem.remedy for problem in problems}
     assert found.keys() == refused.keys()
     assert all(text in found[name] for name, text in refused.items())
+
+
+@pytest.mark.parametrize("flag", ["--use-routing-replay", "--use-rollout-routing-replay"])
+def test_a_dense_model_has_no_routes_to_replay(flag: str, argv: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_args(argv=[*argv, flag])
+    assert [problem.option for problem in caught.value.problems] == [flag]
+
+
+def test_snapshots_are_of_gpu_memory(argv: list[str]) -> None:
+    words = ["--memory-snapshot-num-steps", "2", "--memory-recorder", "memray"]
+    with pytest.raises(ConfigError) as caught:
+        parse_args(argv=[*argv, *words])
+    options = [problem.option for problem in caught.value.problems]
+    assert options == ["--memory-snapshot-num-steps", "--memory-recorder"]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forced_routes import forced
 from hf_models import VOCAB, write_hf_model
 from safetensors.torch import load_file
 
@@ -79,11 +80,10 @@ def rank_share(rollout: Rollout, rank: int, size: int, micro_batches: int = 1) -
     steps = len(rollout["num_microbatches"])
     per_step = len(rollout["tokens"]) // steps
     mine = [s * per_step + i for s in range(steps) for i in range(rank, per_step, size)]
-    lists = (
-        "tokens total_lengths response_lengths loss_masks rewards rollout_log_probs "
-        "rollout_ids sample_indices"
-    )
-    share = {key: [rollout[key][i] for i in mine] for key in lists.split()}
+    names = "tokens total_lengths response_lengths loss_masks rewards rollout_log_probs"
+    lists = [*names.split(), "rollout_ids", "sample_indices"]
+    lists += ["rollout_routed_experts"] if "rollout_routed_experts" in rollout else []
+    share = {key: [rollout[key][i] for i in mine] for key in lists}
     each = len(mine) // steps
     return {
         **rollout,
@@ -138,12 +138,15 @@ def _saved_weights(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _token_stats(
-    args: Namespace, model: Any, rollout: Rollout, i: int
+    args: Namespace, model: Any, rollout: Rollout, i: int, policy: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs and entropies of the response of sample i."""
+    """Log-probs and entropies of the response of sample i; the policy takes the routes told."""
     ids = torch.as_tensor(rollout["tokens"][i])
     n = rollout["response_lengths"][i]
-    logits = model(input_ids=ids[None]).logits[0, -n - 1 : -1].float() / args.rollout_temperature
+    routes = rollout.get("rollout_routed_experts") if policy else None
+    with forced(model, routes[i] if routes else None):
+        logits = model(input_ids=ids[None]).logits[0, -n - 1 : -1].float()
+    logits = logits / args.rollout_temperature
     log_p = torch.log_softmax(logits, -1)
     return log_p.gather(1, ids[-n:, None])[:, 0], -(log_p.exp() * log_p).sum(-1)
 
@@ -154,7 +157,7 @@ def _train_one(
     count = len(rollout["tokens"])
     with torch.no_grad():
         old = [_token_stats(args, model, rollout, i)[0] for i in range(count)]
-        ref = [_token_stats(args, base, rollout, i)[0] for i in range(count)]
+        ref = [_token_stats(args, base, rollout, i, policy=False)[0] for i in range(count)]
     steps = len(rollout["num_microbatches"])
     per_step = count // steps
     totals: dict[str, float] = {}

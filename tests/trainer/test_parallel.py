@@ -9,6 +9,7 @@ from pathlib import Path
 import layouts
 import pytest
 import torch
+from forced_routes import add_routes
 from hf_models import with_prediction_layer
 from safetensors.torch import load_file
 
@@ -29,6 +30,8 @@ CASES = [(layout, kind) for layout, kinds in TRAINED.items() for kind in kinds]
 PREDICTING = ("dp2", "tp2-sp")  # with multi-token-prediction layers
 ASYNC_SAVE = ("dp2-do", "tp2-sp")
 SAVE_AFTER = 1  # of rollouts 0, 1, 2
+# trained on the engines' routes
+ROUTED = ("ep2", "tp2-ep2", "cp2", "pp2")
 # what resumes from what: the same layout must be exact, another to rounding
 RESUMES = {
     "tp2-again": ("tp2", "tp2"),
@@ -37,7 +40,14 @@ RESUMES = {
     "tp2-sp-as-pp2": ("tp2-sp", "pp2"),
     "dp2-do-as-pp2-do": ("dp2-do", "pp2-do"),
     "dp2-do-as-tp2-do": ("dp2-do", "tp2-do"),
+    "ep2-again": ("ep2", "ep2"),
+    "ep2-as-tp2-ep2": ("ep2", "tp2-ep2"),
 }
+KIND_OF_RESUME = {"ep2": "qwen3_moe"}
+
+
+def _resumed_kind(layout: str) -> str:
+    return KIND_OF_RESUME.get(layout, "qwen3")
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +59,20 @@ def results(hf_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"{layout}-{kind}",
             layout,
             hf_model(kind, layouts.is_tied(kind)),
-            save_after=SAVE_AFTER if layout in saved and kind == "qwen3" else None,
+            save_after=SAVE_AFTER if layout in saved and kind == _resumed_kind(layout) else None,
             full_disk=(layout, kind) == ("tp2", "qwen3"),
             options={"async_save": layout in ASYNC_SAVE},
         )
         for layout, kind in CASES
     ]
     cases += [
-        layouts.case(name, layout, hf_model("qwen3", True), resume=f"{source}-qwen3")
-        for name, (source, layout) in RESUMES.items()
+        layouts.case(
+            name,
+            layout,
+            hf_model(_resumed_kind(source), layouts.is_tied(_resumed_kind(source))),
+            resume=f"{source}-{_resumed_kind(source)}",
+        )
+        for name, (source, layout) in {**RESUMES, "ep2-as-dp2": ("ep2", "dp2")}.items()
     ]
     mimo = tmp_path_factory.mktemp("mimo") / "model"
     with_prediction_layer(hf_model("qwen2", False), mimo, "mimo")
@@ -65,6 +80,9 @@ def results(hf_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
         layouts.case(f"{layout}-mimo", layout, mimo, options={"enable_mtp_training": True})
         for layout in PREDICTING
     ]
+    for layout in ROUTED:
+        name, options = f"{layout}-routed", {"use_rollout_routing_replay": True}
+        cases.append(layouts.case(name, layout, hf_model("qwen3_moe", False), options=options))
     return layouts.run_cases(2, cases, tmp_path_factory.mktemp("ranks"))
 
 
@@ -73,8 +91,10 @@ def references(hf_model, args_for, rollout_of, reference_of) -> Callable:
     """The oracle's result for a model, computed once for all layouts."""
 
     @functools.cache
-    def get(kind: str):
+    def get(kind: str, routed: bool = False):
         rollouts = [rollout_of(seed) for seed in range(layouts.ROLLOUTS)]
+        if routed:
+            rollouts = [add_routes(rollout, seed) for seed, rollout in enumerate(rollouts)]
         args = args_for(hf_model(kind, layouts.is_tied(kind)), **layouts.FULL_LOSS)
         return reference_of(args, rollouts)
 
@@ -86,18 +106,33 @@ def test_layout_equals_hugging_face(layout, kind, results, references):
     layouts.check_against_reference(results, f"{layout}-{kind}", 2, references(kind))
 
 
+@pytest.mark.parametrize("layout", ROUTED)
+def test_routes_of_the_engines_are_replayed_in_every_layout(layout, results, references):
+    reference = references("qwen3_moe", routed=True)
+    layouts.check_against_reference(results, f"{layout}-routed", 2, reference)
+
+
+def test_an_optimizer_of_other_expert_parallelism_is_refused(results):
+    said = [layouts.report(results, "ep2-as-dp2", rank)["refused"] for rank in range(2)]
+    assert said[0] == said[1] and "expert_model_parallel_size=2, this run has 1" in said[0]
+    assert "--no-load-optim" in said[0]
+
+
 @pytest.mark.parametrize("name", RESUMES)
 def test_resume_equals_the_unbroken_run(name, results):
     source, layout = RESUMES[name]
-    resumed, unbroken = (layouts.report(results, case, 0) for case in (name, f"{source}-qwen3"))
+    resumed, unbroken = (
+        layouts.report(results, case, 0) for case in (name, f"{source}-{_resumed_kind(source)}")
+    )
     assert resumed["begin"] == SAVE_AFTER + 1
     assert len(resumed["metrics"]) == layouts.ROLLOUTS - resumed["begin"]
     exact = layout == source
     for key in ("loss", "grad_norm", "kl"):
         got, want = resumed["metrics"][-1][key], unbroken["metrics"][-1][key]
         assert got == (want if exact else pytest.approx(want, rel=1e-5, abs=1e-6)), key
+    trained = f"{source}-{_resumed_kind(source)}"
     final = load_file(results / name / "hf" / "model.safetensors")
-    for key, value in load_file(results / f"{source}-qwen3" / "hf" / "model.safetensors").items():
+    for key, value in load_file(results / trained / "hf" / "model.safetensors").items():
         torch.testing.assert_close(final[key], value, rtol=0, atol=0 if exact else 1e-5)
 
 

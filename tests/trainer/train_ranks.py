@@ -19,6 +19,7 @@ from typing import Any
 import torch.distributed as dist
 from conftest import free_port, make_args, make_rollout, rank_share
 from critic_ranks import run_critic_case
+from forced_routes import add_routes
 from megatron.core import parallel_state
 
 from slime.trainer import initialize
@@ -38,6 +39,8 @@ def run_case(case: Case, out: Path) -> None:
     if "resume" in case:
         args.load = str(out.parent / case["resume"] / "checkpoint")
     rollouts = [make_rollout(seed) for seed in range(case["rollouts"])]
+    if args.use_rollout_routing_replay:
+        rollouts = [add_routes(rollout, seed) for seed, rollout in enumerate(rollouts)]
     initialize.initialize_model_parallel(args)
     try:
         trainer = Trainer(args)
@@ -57,6 +60,10 @@ def run_case(case: Case, out: Path) -> None:
         if case.get("full_disk"):
             report["full_disk"] = save_on_full_disk(trainer)
         (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(report))
+    except CheckpointError as error:
+        if "resume" not in case:
+            raise
+        (out / f"rank{dist.get_rank()}.json").write_text(json.dumps({"refused": str(error)}))
     finally:
         parallel_state.destroy_model_parallel()
 
