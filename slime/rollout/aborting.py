@@ -30,7 +30,7 @@ async def abort(args: Namespace, rollout_id: int) -> list[list[Sample]]:
     groups: list[list[Sample]] = []
     deadline = time.monotonic() + args.rollout_abort_grace
     while state.pendings and time.monotonic() < deadline:
-        await abort_engines(args)
+        await _abort_engines(args)
         # A request may still have been on its way to the engine; it is caught by the next round.
         done, state.pendings = await asyncio.wait(state.pendings, timeout=_REPEAT_SECONDS)
         groups += [task.result() for task in done]
@@ -44,7 +44,7 @@ async def abort(args: Namespace, rollout_id: int) -> list[list[Sample]]:
     return groups
 
 
-async def abort_engines(args: Namespace) -> None:
+async def _abort_engines(args: Namespace) -> None:
     """Abort what the engines generate. No router forwards that, so every engine is asked.
 
     One that does not answer is asked again in the next round, if it is still there.
@@ -63,6 +63,7 @@ async def _cut_off(args: Namespace, state: GenerateState) -> list[list[Sample]]:
     tasks, state.pendings = state.pendings, set()
     for task in tasks:
         task.cancel()
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # not printed
     if tasks:
         await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
     return [[_again(args, sample) for sample in state.group_of[task]] for task in tasks]

@@ -8,7 +8,6 @@ too old, and a group that did is not trained on but generated anew.
 """
 
 import asyncio
-import contextlib
 import heapq
 import itertools
 import math
@@ -18,7 +17,6 @@ from typing import Any
 
 from slime.hooks.sample_hooks import set_current_rollout_id
 from slime.rollout import async_loop
-from slime.rollout.aborting import abort_engines
 from slime.rollout.base_types import RolloutFnEvalOutput, RolloutFnTrainOutput
 from slime.rollout.collecting import Collected
 from slime.rollout.errors import RolloutError
@@ -30,6 +28,7 @@ from slime.samples.sample import Sample
 
 _ATTRIBUTE = "async_rollout_worker"
 _STOP_SECONDS = 5.0
+_MOST_ABORTED_IN_A_ROW = 1000
 Group = list[Sample]
 Begun = tuple[int, Group]
 """A group's place in the order, and the group."""
@@ -97,6 +96,7 @@ class AsyncRolloutWorker:
         self._news = asyncio.Event()
         self._running = False
         self._error: BaseException | None = None
+        self._aborted_in_a_row = 0
         self._rollout_id: int | None = None
         self._num_kept = 0  # of the rollout that is being collected, or waits for the trainer
         self._busy_seconds = self._state.engines_busy.seconds
@@ -106,8 +106,8 @@ class AsyncRolloutWorker:
         async_loop.run(self._start())
 
     def stop(self) -> None:
-        """Abort what is in flight. Finished groups can still be fetched, the others go back to the
-        data source."""
+        """Cancel what is in flight. Finished groups can still be fetched, the others go back to the
+        data source, as they were handed out."""
         async_loop.run(self._stop())
 
     def get_completed_groups(self, limit: int | None = None) -> list[tuple[int, list[Sample]]]:
@@ -191,7 +191,12 @@ class AsyncRolloutWorker:
             return
         most = min(_most_open(self._args), self._left_in_run()) - self._num_kept
         while len(self._in_flight) < min(self._concurrency, most - len(self._completed)):
-            begun = self._again.popleft() if self._again else self._new_group()
+            try:
+                begun = self._again.popleft() if self._again else self._new_group()
+            except Exception as error:  # of a user's source; in a callback nobody would see it
+                self._error = error
+                self._news.set()
+                return
             if begun is None:
                 return
             self._begin(*begun)
@@ -223,32 +228,31 @@ class AsyncRolloutWorker:
         elif error := task.exception():
             self._error = self._error or error
         elif any(sample.status == Sample.Status.ABORTED for sample in flatten(task.result())):
-            unfinished = task.result() if self._can_go_on(task.result()) else origin
-            self._again.append((number, unfinished))
+            self._go_on_later(number, task.result(), origin)
         else:
+            self._aborted_in_a_row = 0
             heapq.heappush(self._completed, (number, task.result(), origin))
         self._news.set()
         self._fill()
 
-    def _can_go_on(self, group: list[Any]) -> bool:
-        """Whether an aborted group keeps its tokens: a rollout that fanned out begins anew."""
-        return all(isinstance(item, Sample) for item in group)
+    def _go_on_later(self, number: int, group: list[Any], origin: Group) -> None:
+        """Somebody else aborted a group: it keeps its tokens; one that fanned out begins anew."""
+        self._aborted_in_a_row += 1
+        if self._aborted_in_a_row > _MOST_ABORTED_IN_A_ROW:
+            message = f"the engines aborted {self._aborted_in_a_row} groups in a row; who does?"
+            self._error = self._error or RolloutError(message)
+        fanned_out = any(isinstance(item, list) for item in group)
+        self._again.append((number, origin if fanned_out else group))
 
     async def _stop(self) -> None:
-        if not self._running:
-            return
+        """Cancel what is in flight: an engine stops a response that nobody waits for, while those
+        of an evaluation go on."""
         self._running = False
-        self._state.aborted = True  # what waits for its turn does not begin
-        with contextlib.suppress(RolloutError, TimeoutError):  # the engines may be gone
-            if self._in_flight:
-                await asyncio.wait_for(abort_engines(self._args), _STOP_SECONDS)
-        if self._in_flight:
-            await asyncio.wait(self._in_flight, timeout=_STOP_SECONDS)
-        for task in list(self._in_flight):
+        tasks = list(self._in_flight)
+        for task in tasks:
             task.cancel()
-        if self._in_flight:
-            await asyncio.wait(self._in_flight, timeout=_STOP_SECONDS)
-        self._state.aborted = False
+        if tasks:
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
         unfinished = [group for _, group in sorted(self._again, key=lambda begun: begun[0])]
         self._again.clear()
         if unfinished and getattr(self._source, "has_buffer", False):

@@ -12,6 +12,7 @@ from megatron.core import parallel_state
 
 from slime.trainer.cp_utils import slice_log_prob_with_cp
 
+_NUMPY = {torch.long: np.int64, torch.float32: np.float32}
 RolloutBatch = dict[str, Any]
 NOT_RECORDED = -1  # expert of a token whose route nobody knows: the router decides
 
@@ -52,8 +53,9 @@ def to_tensors(values: Any, dtype: torch.dtype, device: torch.device | str) -> l
     """One tensor per sample. They are copies: what lies in Ray's store must not be written to."""
     if len(values) == 0:
         return []
-    flat = torch.from_numpy(np.concatenate([np.asarray(value) for value in values]))
-    return list(flat.to(device, dtype).split([len(value) for value in values]))
+    arrays = [np.asarray(value) for value in values]
+    flat = np.concatenate(arrays, dtype=_NUMPY[dtype], casting="unsafe")
+    return list(torch.from_numpy(flat).to(device).split([len(array) for array in arrays]))
 
 
 def validate_rollout_routed_experts_for_replay(

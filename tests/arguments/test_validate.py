@@ -246,6 +246,8 @@ ALLOWED = [
     "--prompt-data train.jsonl@[2:5]",
     "--lr 0 --weight-decay 0",
     "--num-rollout 1 --lr-warmup-iters 0",
+    "--debug-train-only --n-samples-per-prompt 1 --loss-type sft_loss "
+    "--rollout-function-path slime.rollout.sft_rollout.generate_rollout",
 ]
 
 

@@ -52,6 +52,16 @@ def test_a_frozen_engine_ends_the_run_with_the_cause(start_job: Callable[..., Jo
     assert_nothing_left(job, files)
 
 
+def test_a_frozen_train_rank_ends_the_run_with_the_cause(start_job: Callable[..., Job]) -> None:
+    job = start_job("--num-rollout=1000", "--train-stall-timeout=10")
+    job.wait_for_line("rollout 2/")
+    files = job.files()
+    os.kill(job.pid_of("ray::TrainActor"), signal.SIGSTOP)
+    assert job.wait(60) == 1, job.text
+    assert "no answer after 10 s from train rank 0" in job.text
+    assert_nothing_left(job, files)
+
+
 @pytest.mark.parametrize(
     ("line", "number"),
     [

@@ -1,7 +1,12 @@
 """The real loop on the real parts: Ray, router, SGLang, Megatron, checkpoint and export."""
 
+import json
+import os
+import random
 import re
+import shutil
 import signal
+import string
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from slime.arguments.labels import label_path
 from tests.e2e.job import Job
 
 SHORT = ("--num-rollout=2", "--eval-interval=2")
@@ -141,3 +147,39 @@ def test_replay_reaches_the_same_weights(start_job: Callable[..., Job], tmp_path
     assert weights[0].keys() == weights[1].keys()
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+)
+
+
+def test_supervised_fine_tuning_needs_no_engine(
+    start_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(label_path("//examples/quickstart:model", os.environ), model)
+    (model / "chat_template.jinja").write_text(CHATML)
+    words = ["".join(sorted(random.Random(i).sample(string.ascii_lowercase, 4))) for i in range(64)]
+    chats = [
+        [{"role": "user", "content": word}, {"role": "assistant", "content": word[::-1]}]
+        for word in words
+    ]
+    data = tmp_path / "chats.jsonl"
+    data.write_text("".join(json.dumps({"input": chat}) + "\n" for chat in chats))
+    job = start_job(
+        "--debug-train-only",
+        "--rollout-function-path=slime.rollout.sft_rollout.generate_rollout",
+        "--loss-type=sft_loss",
+        "--n-samples-per-prompt=1",
+        f"--hf-checkpoint={model}",
+        f"--prompt-data={data}",
+        "--no-apply-chat-template",
+        "--num-rollout=8",
+        "--lr=1e-3",
+    )
+    assert job.wait() == 0, job.text
+    losses = [record["train/loss"] for record in job.metrics("rollout")]
+    assert len(losses) == 8
+    assert losses[-1] < 0.7 * losses[0]
+    assert not (job.run_dir / "logs" / "router.log").exists()

@@ -160,6 +160,7 @@ def test_stopping_gives_unfinished_groups_back(args, source):
     worker.stop()
     assert source.get_buffer_length() > 0
     assert worker.queue_size() + source.get_buffer_length() == 3
+    assert all(sample.tokens == [] for group in source.buffer for sample in group)
     next_groups = [group[0].group_index for group in source.get_samples(4)]
     finished = {group[0].group_index for _, group in worker.get_completed_groups()}
     assert next_groups[:-1] == sorted({0, 1, 2} - finished) + [3] * (len(finished) > 0)
@@ -177,6 +178,24 @@ def test_an_error_of_a_users_function_ends_the_run(args, source):
     with pytest.raises(ZeroDivisionError):
         for rollout_id in range(3):
             generate_rollout_fully_async(args, rollout_id, source)
+
+
+class BrokenSource(RolloutDataSourceWithBuffer):
+    def get_samples(self, num_samples):
+        if self.sample_group_index == 6:
+            raise ZeroDivisionError("one by zero")
+        return super().get_samples(num_samples)
+
+
+@pytest.mark.flags("--num-rollout", "100")
+def test_an_error_of_a_users_source_ends_the_run(args):
+    prompts = BrokenSource(args)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            for rollout_id in range(3):
+                generate_rollout_fully_async(args, rollout_id, prompts)
+    finally:
+        stop_worker(args)
 
 
 async def hung_reward(args, sample):

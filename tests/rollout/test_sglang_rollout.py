@@ -1,12 +1,17 @@
 """Rollouts through a real router and engine; the oracle is the Hugging Face model."""
 
 import asyncio
+import contextlib
 import copy
+import functools
 import gc
+import json
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from aiohttp import ClientSession, web
 
 from slime.data.source import RolloutDataSourceWithBuffer
 from slime.filters.base_types import DynamicFilterOutput
@@ -238,6 +243,65 @@ def test_two_runs_in_one_process_do_not_meet(args, servers, model_folder, tmp_pa
     assert not theirs.aborted
     # the state stays behind when arguments travel to another process
     assert sglang_rollout.GenerateState(pickle.loads(pickle.dumps(args))) is not mine
+
+
+@contextlib.contextmanager
+def doors(router, count):
+    """Addresses in front of the router, each with the requests that came by it."""
+    made = []
+
+    def make(seen):
+        async def handle(request):
+            body = await request.read()
+            seen.append(json.loads(body) if body else None)
+            url = router + request.path
+            send = functools.partial(ClientSession.request, method=request.method, url=url)
+            async with ClientSession() as session, send(session, data=body) as answer:
+                return web.Response(body=await answer.read(), status=answer.status)
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", handle)
+        return web.AppRunner(app)
+
+    async def open_all():
+        for _ in range(count):
+            seen = []
+            runner = make(seen)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            made.append((runner, runner.addresses[0][1], seen))
+
+    async def close_all():
+        for runner, _, _ in made:
+            await runner.cleanup()
+
+    async_loop.run(open_all())
+    try:
+        yield [(port, seen) for _, port, seen in made]
+    finally:
+        async_loop.run(close_all())
+
+
+def test_two_runs_at_once_use_their_own_engines_and_settings(args, model_folder, tmp_path_factory):
+    flags = ("--rollout-temperature", "0.5", "--n-samples-per-prompt", "2")
+    other = make_args(model_folder, tmp_path_factory.mktemp("other"), *flags)
+    runs = (args, other)
+    with doors(f"http://127.0.0.1:{args.sglang_router_port}", 2) as addresses:
+        for run, (port, _) in zip(runs, addresses, strict=True):
+            run.sglang_router_ip, run.sglang_router_port = "127.0.0.1", port
+        http_client.set_liveness_check(f"http://127.0.0.1:{addresses[1][0]}", lambda: False)
+        with ThreadPoolExecutor() as pool:
+            calls = [
+                pool.submit(sglang_rollout.generate_rollout, run, 0, source(run)) for run in runs
+            ]
+            outputs = [call.result() for call in calls]
+    for run, output, (_, seen) in zip(runs, outputs, addresses, strict=True):
+        assert [len(group) for group in output.samples] == [run.n_samples_per_prompt] * 4
+        generated = [body for body in seen if body and "sampling_params" in body]
+        assert {body["sampling_params"]["temperature"] for body in generated} == {
+            run.rollout_temperature
+        }
+        assert len(generated) == 4
 
 
 def test_model_urls(args):
