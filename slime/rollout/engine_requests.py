@@ -24,9 +24,9 @@ def get_model_url(args: Namespace, model_name: str, endpoint: str = "/generate")
 
 
 def router_urls(args: Namespace) -> list[str]:
-    """The routers of all models."""
-    routers = getattr(args, "sglang_model_routers", None) or {}
-    return [get_model_url(args, name, "") for name in routers] or [get_model_url(args, "", "")]
+    """The routers of all models, each once."""
+    routers = getattr(args, "sglang_model_routers", None) or {"": None}
+    return list(dict.fromkeys(get_model_url(args, name, "") for name in routers))
 
 
 def check_vocabulary(args: Namespace, sample: Sample) -> None:
