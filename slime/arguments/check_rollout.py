@@ -11,9 +11,9 @@ _DISTILLATION = "slime.rollout.on_policy_distillation.reward_func"
 
 def check_rollout(args: Namespace) -> Iterator[Problem]:
     """Rollouts beside training, and rewards of a teacher."""
-    least = args.update_weights_interval - 1
+    least = args.update_weights_interval
     if args.rollout_function_path == FULLY_ASYNC and args.max_weight_lag < least:
-        message = f"nothing is that fresh: the weights change every {least + 1} rollouts"
+        message = f"nothing is that fresh: the weights change every {least} rollouts"
         remedy = f"give at least {least}, or a smaller --update-weights-interval"
         yield Problem("--max-weight-lag", args.max_weight_lag, message, remedy)
     if args.custom_rm_path == _DISTILLATION:

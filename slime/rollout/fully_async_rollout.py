@@ -133,13 +133,12 @@ class AsyncRolloutWorker:
         """
         set_current_rollout_id(None)  # the source must not take this for a rollout's own prompts
         self._rollout_id, self._num_kept = rollout_id, 0
-        collected, stale = Collected(self._args), 0
+        collected, stale = Collected(self._args), set()
         await self._start()
         while not collected.is_full:
             number, group, origin = await self._next_completed()
-            oldest = oldest_weight_version(flatten(group))
-            if oldest is not None and rollout_id - oldest > self._args.max_weight_lag:
-                stale += 1
+            if self._is_stale(group, rollout_id, is_new=number in stale):
+                stale.add(number)
                 self._again.append((number, origin))
             else:
                 collected.take(group, len(collected.kept) + 1 + self._num_open())
@@ -148,7 +147,17 @@ class AsyncRolloutWorker:
         if hasattr(self._source, "commit"):
             self._source.commit(rollout_id, in_flight=self._open_groups())
         collected.finish(self._source)
-        return RolloutFnTrainOutput(collected.kept, collected.metrics() | self._metrics(stale))
+        return RolloutFnTrainOutput(collected.kept, collected.metrics() | self._metrics(len(stale)))
+
+    def _is_stale(self, group: list[Any], rollout_id: int, is_new: bool) -> bool:
+        oldest, most = oldest_weight_version(flatten(group)), self._args.max_weight_lag
+        stale = oldest is not None and rollout_id - oldest > most
+        if stale and is_new:  # else it would be generated again and again
+            raise RolloutError(
+                f"rollout {rollout_id} gets tokens of weights {oldest}, just generated: the "
+                f"engines were not updated in time for --max-weight-lag = {most}"
+            )
+        return stale
 
     def _metrics(self, stale: int) -> dict[str, Any]:
         before, self._busy_seconds = self._busy_seconds, self._state.engines_busy.seconds

@@ -190,10 +190,10 @@ CASES = [
     (
         "--rollout-function-path "
         "slime.rollout.fully_async_rollout.generate_rollout_fully_async "
-        "--update-weights-interval 4 --max-weight-lag 2",
+        "--update-weights-interval 4 --max-weight-lag 3",
         "--max-weight-lag",
         "every 4 rollouts",
-        "at least 3",
+        "at least 4",
     ),
     (
         "--custom-rm-path slime.rollout.on_policy_distillation.reward_func",

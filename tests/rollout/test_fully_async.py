@@ -123,6 +123,15 @@ def test_what_became_too_old_in_the_queue_is_generated_anew(args, source, versio
     assert {version for sample in samples for version in sample.weight_versions} == {"9"}
 
 
+@pytest.mark.flags("--num-rollout", "100")
+def test_engines_that_are_never_updated_end_the_run(args, source, versions):
+    versions(0)
+    with pytest.raises(RolloutError, match="rollout 3 gets tokens of weights 0, just generated"):
+        for rollout_id in range(9):
+            generate_rollout_fully_async(args, rollout_id, source)
+    assert rollout_id == 3
+
+
 @pytest.mark.flags("--num-rollout", "100", "--rollout-max-response-len", "150")
 def test_an_update_in_mid_response_loses_no_token(args, source, servers, versions):
     versions(1)
