@@ -91,7 +91,7 @@ def look(environment: Mapping[str, str]) -> Machine:
     return Machine(
         device=detect_device(environment),
         python=sys.version_info[:2],
-        packages={normalised(one.metadata["Name"]): one.version for one in distributions()},
+        packages=_packages(),
         gpu_nodes=sum(1 for node in Path("/dev").glob("nvidia*") if node.name[6:].isdecimal()),
         gpus=_gpus(),
         infiniband=tuple(sorted(path.name for path in Path("/sys/class/infiniband").glob("*"))),
@@ -112,6 +112,15 @@ def look(environment: Mapping[str, str]) -> Machine:
 def normalised(name: str) -> str:
     """A distribution's name as locks spell it."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _packages() -> dict[str, str]:
+    """Of two with one name the first on the path counts, as it does for an import."""
+    found: dict[str, str] = {}
+    for one in distributions():
+        if one.metadata["Name"] and one.version:  # what a broken installation lacks
+            found.setdefault(normalised(one.metadata["Name"]), one.version)
+    return found
 
 
 def _gpus() -> tuple[Gpu, ...] | None:

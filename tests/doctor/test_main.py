@@ -38,6 +38,19 @@ def test_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch):
     assert machine.free_ports == PORTS
 
 
+def test_first_of_two_installations_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And one whose metadata are lost does not stop the doctor."""
+    for folder, number in (("first", "9.1"), ("second", "9.2")):
+        info = tmp_path / folder / f"Some.Thing-{number}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Name: Some.Thing\nVersion: {number}\n")
+    (tmp_path / "first/lost-1.0.dist-info").mkdir()
+    for folder in ("second", "first"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    packages = look({}).packages
+    assert packages["some-thing"] == "9.1" and "lost" not in packages
+
+
 def test_json():
     done = run("--json", "--device=cpu")
     report = json.loads(done.stdout)
