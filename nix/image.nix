@@ -22,7 +22,8 @@ let
     ending = ".deb";
     script = "add_debs.py";
   };
-  wheels = map (package: wheel locks.cpu.${package}) packages;
+  locked = package: locks.cpu.${package} or (throw "${name}: ${package} is not in the lock");
+  wheels = map (package: wheel (locked package)) packages;
   debs = map deb (builtins.attrValues locks.debs);
 
   # The writer, the locks it reads, and what it puts into the last layer.

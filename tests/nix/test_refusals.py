@@ -113,3 +113,9 @@ def test_wheel_that_is_not_in_the_lock(flake: Flake):
     flake.edit("flake.nix", "lock = locks.cpu;", 'lock = locks.cpu; packages = [ "nowhere" ];')
     error = flake.error("eval", ".#packages.x86_64-linux.site-cpu.drvPath")
     assert "slime-site-cpu: nowhere is not in the lock" in error
+
+
+def test_image_with_a_wheel_that_is_not_in_the_lock(flake: Flake):
+    flake.edit(CPU, "orjson==", "orjsonn==")
+    error = flake.error("eval", ".#packages.x86_64-linux.image-cpu.drvPath")
+    assert "orjson is not in the lock" in error
