@@ -256,7 +256,11 @@ def doors(router, count):
             seen.append(json.loads(body) if body else None)
             url = router + request.path
             send = functools.partial(ClientSession.request, method=request.method, url=url)
-            async with ClientSession() as session, send(session, data=body) as answer:
+            headers = {"Content-Type": request.content_type}
+            async with (
+                ClientSession(headers=headers) as session,
+                send(session, data=body) as answer,
+            ):
                 return web.Response(body=await answer.read(), status=answer.status)
 
         app = web.Application()
