@@ -15,8 +15,8 @@ def prepare() -> None:
 def execute() -> recipes.Outcome:
     words = ["--hf-checkpoint", U.hf_download_model(MODEL), *recipes.math_rollouts()]
     words += ["--enable-mtp-training", "--mtp-num-layers", "1", "--mtp-loss-scaling-factor", "0.2"]
-    words += [*recipes.SPECULATION, *recipes.GRPO, "--colocate", *recipes.ADAM]
-    words += [*recipes.PRECISION, *recipes.CUDA]
+    words += ["--sglang-trust-remote-code", *recipes.SPECULATION, *recipes.GRPO, "--colocate"]
+    words += [*recipes.ADAM, *recipes.PRECISION, *recipes.CUDA]
     words += [*recipes.layout(8, tp=2), *recipes.engines(8)]
     return recipes.train(__file__, words, NUM_GPUS, "mimo-7B")
 

@@ -28,4 +28,4 @@ def test_trains() -> None:
     recipes.assert_trained(outcome)
     assert outcome.metrics("eval")
     # The reference is the very model that the run starts from.
-    assert abs(outcome.series("train/kl_loss")[0]) < 1e-3
+    assert abs(outcome.series("train/kl")[0]) < 1e-3
