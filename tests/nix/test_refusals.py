@@ -117,5 +117,5 @@ def test_wheel_that_is_not_in_the_lock(flake: Flake):
 
 def test_image_with_a_wheel_that_is_not_in_the_lock(flake: Flake):
     flake.edit(CPU, "orjson==", "orjsonn==")
-    error = flake.error("eval", ".#packages.x86_64-linux.image-cpu.drvPath")
-    assert "orjson is not in the lock" in error
+    error = flake.error("eval", ".#packages.x86_64-linux.image-small.drvPath")
+    assert "slime-small: orjson is not in the lock" in error
