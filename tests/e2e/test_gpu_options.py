@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import shutil
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,10 +13,11 @@ from slime.arguments import parse_args
 from slime.arguments.errors import ConfigError
 from slime.launch import commands
 from tests.e2e.published_models import write_models
+from tools.build_files import targets_of
 
-FOLDER = Path(__file__).parent
-NO_RUNS = {"test_faults", "test_gpu_options", "test_ppo", "test_run", "test_table", "test_twin"}
-TESTS = sorted({path.stem for path in FOLDER.glob("test_*.py")} - NO_RUNS)
+ROOT = Path(os.environ.get("SLIME_RUNFILES", "."))
+TARGETS = targets_of(ROOT, Path("tests/e2e"))
+TESTS = [t.attributes["name"] for t in TARGETS if t.rule in ("e2e_test", "gpu_test")]
 PROMPT = '{"prompt": [{"role": "user", "content": "1+1="}], "label": "2"}\n'
 
 
