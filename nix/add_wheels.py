@@ -39,8 +39,13 @@ def add(store: Path, package: Locked, folder: Path) -> None:
             f"{pin}: wrong hash\n  locked:  {package.sha256}\n  found:   {found}\n"
             f"  what to do: remove {wheel.parent} and run this again"
         )
-    named = folder / f"{package.name}-{package.version}.whl"
-    shutil.copyfile(wheel, named)
+    add_fixed(wheel, f"{package.name}-{package.version}.whl", folder)
+
+
+def add_fixed(file: Path, name: str, folder: Path) -> None:
+    """Add a file to the Nix store under a name of its own, by way of `folder`."""
+    named = folder / name
+    shutil.copyfile(file, named)
     command = ["nix-store", "--add-fixed", "sha256", str(named)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     named.unlink()

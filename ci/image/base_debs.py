@@ -101,11 +101,20 @@ def download(store: Path, packages: list[Locked]) -> None:
             ) from None
         for one in packages:
             (file,) = Path(folder).glob(f"{one.name}_*.deb")
-            found = hashlib.sha256(file.read_bytes()).hexdigest()
-            if found != one.sha256:
-                raise DebError(f"{one.pin}\n  expected: {one.sha256}\n  found:    {found}")
-            (store / found).mkdir(exist_ok=True)
-            file.rename(store / found / file.name)
+            check(one, file)
+            (store / one.sha256).mkdir(exist_ok=True)
+            file.rename(store / one.sha256 / file.name)
+
+
+def check(package: Locked, file: Path) -> None:
+    """Compare a file with the lock.
+
+    Raises:
+        DebError: It is another.
+    """
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    if found != package.sha256:
+        raise DebError(f"{package.pin}\n  expected: {package.sha256}\n  found:    {found} ({file})")
 
 
 def fetch(path: Path) -> dict[Locked, Path]:
@@ -121,7 +130,10 @@ def fetch(path: Path) -> dict[Locked, Path]:
     missing = [one for one in packages if not list((store / one.sha256).glob("*.deb"))]
     if missing:
         download(store, missing)
-    return {one: next((store / one.sha256).glob("*.deb")) for one in packages}
+    files = {one: next((store / one.sha256).glob("*.deb")) for one in packages}
+    for one, file in files.items():
+        check(one, file)
+    return files
 
 
 def main(argv: list[str]) -> int:

@@ -83,6 +83,18 @@ def test_sizes_follow_the_run():
     )
 
 
+def test_a_deterministic_engine_computes_one_request_at_a_time():
+    args = make_args(sglang_server_args={"enable_deterministic_inference": True})
+    found = options(command.engine_command(args, plan(), 1))
+    assert "--enable-deterministic-inference" in found and "--disable-radix-cache" in found
+    assert found["--max-running-requests"] == "1"
+    variable = "SGLANG_ENABLE_DETERMINISTIC_INFERENCE"
+    assert command.engine_environment(args, plan(), {}, Path("/tmp"))[variable] == "1"
+    assert variable not in command.engine_environment(make_args(), plan(), {}, Path("/tmp"))
+    on_gpus = make_args(device="cuda", sglang_server_args=args.sglang_server_args)
+    assert "--disable-radix-cache" not in options(command.engine_command(on_gpus, plan(), 1))
+
+
 def test_the_cache_holds_one_full_context_and_stays_within_its_memory():
     args = make_args(rollout_max_context_len=None)
     args.hf_architecture |= {"max_position_embeddings": 2**20}

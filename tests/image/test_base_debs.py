@@ -65,8 +65,17 @@ def test_a_tampered_package(apt: Path, tmp_path: Path):
     with pytest.raises(DebError) as error:
         fetch(lock)
     expected, found = (hashlib.sha256(content).hexdigest() for content in (b"1", b"evil"))
-    assert str(error.value) == f"one==1.0\n  expected: {expected}\n  found:    {found}"
+    assert str(error.value).startswith(f"one==1.0\n  expected: {expected}\n  found:    {found} (")
     assert not list((tmp_path / "store").rglob("*.deb"))
+
+
+def test_a_package_tampered_with_in_the_store(apt: Path, tmp_path: Path):
+    lock = write_lock(tmp_path, one=b"1")
+    (apt / "one_1.0.deb").write_bytes(b"1")
+    (file,) = fetch(lock).values()
+    file.write_bytes(b"evil")
+    with pytest.raises(DebError, match=rf"one==1.0\n.*\n.*\({file}\)"):
+        fetch(lock)
 
 
 def test_a_version_that_is_gone(apt: Path, tmp_path: Path, capsys: pytest.CaptureFixture):

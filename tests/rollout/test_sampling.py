@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slime.rollout.sampling import max_context_len, remaining_new_tokens, train_sampling_params
+from slime.rollout.sampling import (
+    max_context_len,
+    remaining_new_tokens,
+    seeded,
+    train_sampling_params,
+)
 from slime.samples.sample import Sample
 
 
@@ -73,3 +78,23 @@ def test_sampling_params_carry_every_option():
         "no_stop_trim": True,
         "spaces_between_special_tokens": False,
     }
+
+
+def test_seeds_come_with_deterministic_engines_only():
+    params = {"temperature": 1.0}
+    args = Namespace(rollout_seed=3, sglang_server_args={})
+    assert seeded(args, Sample(index=5), params) == params
+    args.sglang_server_args = {"enable_deterministic_inference": True}
+    assert seeded(args, Sample(index=5), params) == params | {"sampling_seed": (3 << 32) + 5}
+    assert seeded(args, Sample(index=5), params | {"sampling_seed": 8})["sampling_seed"] == 8
+    assert params == {"temperature": 1.0}
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**31), st.integers(0, 2**31))
+def test_samples_of_a_run_have_seeds_of_their_own(rollout_seed, one, other):
+    args = Namespace(
+        rollout_seed=rollout_seed, sglang_server_args={"enable_deterministic_inference": True}
+    )
+    first, second = (seeded(args, Sample(index=i), {})["sampling_seed"] for i in (one, other))
+    assert (first == second) == (one == other)
+    assert 0 <= first < 2**63  # what the engine's int64 holds
