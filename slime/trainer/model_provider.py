@@ -89,7 +89,11 @@ def block_spec(
 ) -> TransformerBlockSubmodules:
     """The layers of a stage: TransformerEngine's where it is installed, else Megatron's own with
     SDPA attention.
+
+    ``--spec MODULE FUNCTION`` names a function with the same parameters, which then is used.
     """
+    if args.spec:
+        return load_function(".".join(args.spec))(args, config, vp_stage)
     block = get_gpt_decoder_block_spec(
         config,
         use_transformer_engine=has_transformer_engine(),

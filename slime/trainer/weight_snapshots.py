@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import torch
 from megatron.core.distributed import DistributedDataParallel
 
+from slime.trainer.hf_weights import named_global_parameters
+
 
 class WeightSnapshots:
     """Snapshots in host memory; one can take the model's place for a while."""
@@ -16,12 +18,13 @@ class WeightSnapshots:
         self._model = model
         self._snapshots: dict[str, list[torch.Tensor]] = {}
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [param for chunk in self._model for param in chunk.parameters()]
+    def _weights(self) -> list[torch.Tensor]:
+        """Parameters, and the biases of routers."""
+        return [value for _, value in named_global_parameters(self._model)]
 
     def take(self, tag: str) -> None:
         """Copy the present weights."""
-        self._snapshots[tag] = [param.detach().to("cpu", copy=True) for param in self._parameters()]
+        self._snapshots[tag] = [param.detach().to("cpu", copy=True) for param in self._weights()]
 
     def drop(self, tag: str) -> None:
         """Forget a snapshot."""
@@ -30,7 +33,7 @@ class WeightSnapshots:
     @torch.no_grad()
     def restore(self, tag: str) -> None:
         """Put a snapshot into the model, bit for bit."""
-        for param, value in zip(self._parameters(), self._snapshots[tag], strict=True):
+        for param, value in zip(self._weights(), self._snapshots[tag], strict=True):
             param.copy_(value)
 
     @contextlib.contextmanager

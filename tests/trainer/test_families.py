@@ -143,3 +143,44 @@ def test_rows_that_pad_the_vocabulary_are_zero(hf_model):
     assert [len(share) for share in shares] == [26] * 4
     padded = torch.cat(shares)
     assert torch.equal(padded[: len(whole)], whole) and not padded[len(whole) :].any()
+
+
+def test_a_snapshot_holds_the_biases_of_routers(hf_model, args_for):
+    from slime.trainer.hf_weights import named_global_parameters
+    from slime.trainer.trainer import Trainer
+    from slime.trainer.weight_snapshots import WeightSnapshots
+
+    trainer = Trainer(args_for(hf_model("glm4_moe", False)))
+    trainer.load()
+    biases = {n: b for n, b in named_global_parameters(trainer.model) if "expert_bias" in n}
+    before = {name: bias.clone() for name, bias in biases.items()}
+    assert before and all(bias.any() for bias in before.values())
+    snapshots = WeightSnapshots(trainer.model)
+    snapshots.take("then")
+    for bias in biases.values():
+        bias.add_(1.0)
+    snapshots.restore("then")
+    assert all(torch.equal(bias, before[name]) for name, bias in biases.items())
+
+
+def spec_with_plain_layers(args, config, vp_stage):
+    """A layer specification by path: all layers are like the first."""
+    from slime.trainer.model_provider import block_spec
+
+    args.spec, given = None, args.spec
+    try:
+        block = block_spec(args, config, vp_stage)
+    finally:
+        args.spec = given
+    block.layer_specs = block.layer_specs[:1] * 2
+    return block
+
+
+def test_layers_by_path(hf_model, args_for):
+    from slime.trainer.trainer import Trainer
+
+    # the model's first layer is dense, its second has experts: the function makes both dense
+    args = args_for(hf_model("qwen3_moe_mixed", False), spec=[__name__, "spec_with_plain_layers"])
+    names = [name for name, _ in Trainer(args).model[0].named_parameters()]
+    assert any("layers.1.mlp.linear_fc1" in name for name in names)
+    assert not any("experts" in name for name in names)
