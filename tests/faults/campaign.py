@@ -37,6 +37,13 @@ PARTS: dict[str, tuple[str, tuple[signal.Signals, ...], bool]] = {
     "driver": ("slime.train", (signal.SIGKILL,), False),
     "Ray node": ("raylet/raylet", (signal.SIGKILL,), False),
 }
+# Loop -> the program and its options.
+_FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+LOOPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "sync": ("slime.train", ()),
+    "one-step-off": ("slime.train_async", ()),
+    "fully-async": ("slime.train_async", (f"--rollout-function-path={_FULLY_ASYNC}",)),
+}
 _RUN_SECONDS = 900.0
 _CLEAN_SECONDS = 20.0
 
@@ -57,7 +64,7 @@ class Fault:
 class Outcome:
     """A run with its faults; all of the lists must be empty, and `finished` true."""
 
-    options: list[str]
+    loop: str
     faults: list[Fault] = field(default_factory=list)
     finished: bool = False
     lost: list[int] = field(default_factory=list)
@@ -81,7 +88,7 @@ class FaultyRun:
         folder: Path,
         rollouts: int,
         plan: Sequence[tuple[str, signal.Signals, float]],
-        options: Sequence[str] = (),
+        loop: str = "sync",
     ) -> None:
         self._folder, self._rollouts, self._plan = folder, rollouts, list(plan)
         self._options = [
@@ -93,9 +100,10 @@ class FaultyRun:
             "--rollout-health-check-interval=2",
             "--rollout-health-check-timeout=5",
             f"--save-debug-rollout-data={folder / 'dump'}",
-            *options,
+            *LOOPS[loop][1],
         ]
-        self._outcome = Outcome(list(options))
+        self._program = LOOPS[loop][0]
+        self._outcome = Outcome(loop)
         self._files: set[Path] = set()
         self._deadline = time.monotonic() + _RUN_SECONDS
 
@@ -117,7 +125,7 @@ class FaultyRun:
 
     def _start(self, resume: bool) -> Job:
         marker = uuid.uuid4().hex
-        command = [sys.executable, "-m", "slime.train", f"--config={CONFIG}", *self._options]
+        command = [sys.executable, "-m", self._program, f"--config={CONFIG}", *self._options]
         checkpoints = self._folder / "run" / "checkpoints"
         if resume and (checkpoints / "latest_checkpointed_iteration.txt").exists():
             command += ["--load", str(checkpoints)]
@@ -183,7 +191,10 @@ class FaultyRun:
             samples = load_debug_rollout_data(template, rollout_id=rollout_id)
             seen.update(int(sample.index) for sample in samples if sample.index is not None)
         planned = range(self._rollouts * SAMPLES)
-        self._outcome.lost = [index for index in planned if index not in seen]
+        missing = [index for index in planned if index not in seen]
+        # A fully async run has begun more than it trains on, so it only has to train on so many.
+        ahead = sum(index not in planned for index in seen)
+        self._outcome.lost = missing[ahead:] if self._outcome.loop == "fully-async" else missing
         self._outcome.twice = [index for index, count in seen.items() if count > 1]
 
 
@@ -209,11 +220,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parts", nargs="+", choices=sorted(PARTS), default=list(PARTS))
     parser.add_argument("--out", type=Path, default=Path("campaign.json"))
-    given, options = parser.parse_known_args()
+    parser.add_argument("--loop", choices=sorted(LOOPS), default="sync")
+    given = parser.parse_args()
     outcomes = []
     for plan in plans(given.seed, given.faults, given.parts, given.per_run):
         with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-            outcome = FaultyRun(Path(folder), 6 * len(plan) + 6, plan, options).run()
+            outcome = FaultyRun(Path(folder), 6 * len(plan) + 6, plan, given.loop).run()
         outcomes.append(outcome)
         given.out.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
         for fault in outcome.faults:
