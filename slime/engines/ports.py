@@ -28,6 +28,9 @@ def free_ports(count: int, host: str = "127.0.0.1", preferred: int | None = None
 
 
 def _binds(holder: socket.socket, host: str, port: int) -> bool:
+    # Servers listen with this option too: connections of a killed one, which the kernel still
+    # remembers, do not count.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         holder.bind((host, port))
     except OSError:

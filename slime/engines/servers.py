@@ -23,6 +23,7 @@ from slime.engines.keeper import Keeper
 from slime.engines.router import Router, router_name
 from slime.engines.start_up import STARTUP_SECONDS, StartUp
 
+_PORT_SECONDS = 10.0
 _STOP_SECONDS = 1.0  # SGLang looks for its SIGTERM every 5 s and has nothing to save
 
 
@@ -201,10 +202,13 @@ class RolloutServers:
         if router.process is None:
             raise EngineDied(f"{router.failure()}\nit is not ours to restart")
         router.process.kill(0.0)
-        url = router.url
-        self._start_again(router, urlsplit(url).port)
-        if router.url != url:
-            raise EngineDied(f"{router.name} cannot come back: somebody took the port of {url}")
+        port, deadline = urlsplit(router.url).port, time.monotonic() + _PORT_SECONDS
+        while self._here.free_ports(1, preferred=port) != [port]:
+            if time.monotonic() > deadline:
+                gone = f"{router.name} cannot come back: somebody took the port of {router.url}"
+                raise EngineDied(gone)
+            time.sleep(0.1)
+        self._start_again(router, port)
 
     def _start_again(self, router: Router, port: int | None) -> None:
         plans = [engine.plan for engine in self.engines if router.is_for(engine.plan)]

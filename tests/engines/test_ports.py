@@ -35,3 +35,16 @@ def test_the_preferred_port_is_taken_only_if_it_is_free():
 )
 def test_a_taken_port_is_recognised_in_a_log(log, expected):
     assert says_port_taken(log) is expected
+
+
+def test_connections_of_a_server_that_is_gone_do_not_hold_its_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = server.accept()
+        assert free_ports(1, preferred=port) != [port]  # somebody listens
+    accepted.close()  # the server's side goes first: the kernel remembers the connection
+    client.close()
+    with socket.socket() as plain, pytest.raises(OSError, match="in use"):
+        plain.bind(("127.0.0.1", port))
+    assert free_ports(1, preferred=port) == [port]
