@@ -21,6 +21,7 @@ def make_args(**changes):
         "rollout_num_gpus_per_engine": 1,
         "engine_threads": 3,
         "offload_rollout": False,
+        "use_rollout_routing_replay": False,
         "sglang_server_args": {},
         "router_args": {},
         "n_samples_per_prompt": 8,
