@@ -16,7 +16,7 @@ from pathlib import Path
 from ci.image import sbom
 from ci.image.debian import base_layer
 from ci.image.locked import ImageError, chosen, files_of, match
-from ci.image.members import Members, add_sources, add_wheel
+from ci.image.members import Members, add_sources, add_wheel, content_of
 from ci.image.oci import Layer, write_layout
 from slime.doctor.lock_file import Locked, LockError, read_lock
 
@@ -43,14 +43,25 @@ CONFIG = {
 
 
 def wheel_layers(wheels: dict[Locked, Path]) -> list[Layer]:
-    """A layer for each wheel of more than 30 MB, and one for the others."""
+    """A layer for each wheel of more than 30 MB, and one for the others.
+
+    Raises:
+        ImageError: Two wheels hold different files of one name.
+    """
     layers, small = [], Layer("python packages", {})
+    seen: Members = {}
     for locked, path in wheels.items():
         layer = small
         if path.stat().st_size > _LARGE:
             layer = Layer(f"python package {locked.pin}", {})
             layers.append(layer)
-        add_wheel(layer.members, path, _SITE)
+        own: Members = {}
+        add_wheel(own, path, _SITE)
+        for place in own.keys() & seen.keys():
+            if content_of(own, place) != content_of(seen, place):
+                raise ImageError(f"/{place}: {locked.pin} and another wheel hold different files")
+        layer.members.update(own)
+        seen |= own
     return [*layers, small]
 
 

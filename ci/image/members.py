@@ -52,6 +52,15 @@ def add(
     members[info.name] = (info, opener)
 
 
+def content_of(members: Members, path: str) -> bytes:
+    """What a member holds; nothing if it is no file."""
+    opener = members[path][1]
+    if opener is None:
+        return b""
+    with opener() as file:
+        return file.read()
+
+
 def with_folders(members: Members) -> Members:
     """The members sorted, after every folder that they lie in."""
     complete = dict(members)

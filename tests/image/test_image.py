@@ -16,7 +16,7 @@ import pytest
 
 from ci.image import build as build_module
 from ci.image.build import main
-from ci.image.locked import chosen, files_of, match
+from ci.image.locked import ImageError, chosen, files_of, match
 from slime.doctor.lock_file import read_lock
 from tests.image.conftest import ROOT
 from third_party.pypi.store import Requirement, store_root, wheel_of
@@ -167,6 +167,14 @@ def test_a_large_wheel_gets_its_own_layer(make_wheel, write_lock, tmp_path: Path
     made = build_module.wheel_layers(match(lock.values(), files_of([big.parent], ".whl")))
     assert [layer.title for layer in made] == ["python package big==1.0", "python packages"]
     assert all("big" in path for path in made[0].members)
+
+
+def test_two_wheels_with_different_files_of_one_name(make_wheel, write_lock):
+    one = make_wheel("one", **{"tests/__init__.py": "", "shared.py": "x = 1"})
+    two = make_wheel("two", **{"tests/__init__.py": "", "shared.py": "x = 2"})
+    lock = read_lock(write_lock("lock.txt", "1.0", one=one, two=two))
+    with pytest.raises(ImageError, match="shared.py: two==1.0 and another wheel hold different"):
+        build_module.wheel_layers(match(lock.values(), files_of([one.parent], ".whl")))
 
 
 def test_a_path_that_leads_out_of_the_image(make_wheel, write_lock, tmp_path: Path, capsys):
