@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from slime.hooks.loading import load_function
 from slime.trainer import cpu_compat
+from slime.trainer.reloadable_process_group import monkey_patch_torch_dist
 
 
 def init(
@@ -50,6 +51,9 @@ def init(
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     else:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank % torch.cuda.device_count())))
+        # Without batched point-to-point calls, which stand-ins do not have, stages could lock up.
+        if args.offload_train and args.pipeline_model_parallel_size == 1:
+            monkey_patch_torch_dist()
     timeout = timedelta(minutes=args.distributed_timeout_minutes)
     dist.init_process_group(
         backend="gloo" if on_cpu else "nccl",

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from slime.trainer.regions import GRADIENTS
+from slime.trainer import reloadable_process_group as reloadable
+from slime.trainer.regions import GRADIENTS, REGIONS
 
 
 class MemorySaver:
@@ -108,6 +109,18 @@ class TorchMemorySaver(MemorySaver):
 
         torch_memory_saver.hook_mode = "torch"  # needs no LD_PRELOAD in the environment
         self._saver: Any = torch_memory_saver
+
+    def pause(self, *names: str) -> None:
+        """As the base; with everything gone, the process groups and their buffers go too."""
+        super().pause(*names)
+        if self.paused >= set(REGIONS) and reloadable.in_force():
+            reloadable.destroy_process_groups()
+
+    def resume(self, *names: str) -> None:
+        """As the base, after the process groups are there again."""
+        if reloadable.in_force():
+            reloadable.reload_process_groups()
+        super().resume(*names)
 
     def _region(self, name: str) -> contextlib.AbstractContextManager[None]:
         region: contextlib.AbstractContextManager[None] = self._saver.region(

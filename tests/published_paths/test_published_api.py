@@ -62,7 +62,6 @@ NOT_YET: dict[str, str] = {
     "slime.utils.misc.SingletonMeta": "state shared over a process",
     "slime.utils.processing_utils.build_processor_kwargs": "multimodal rollouts",
     "slime.utils.processing_utils.encode_image_for_rollout_engine": "multimodal rollouts",
-    "slime.utils.reloadable_process_group": "moving the trainer out of memory",
 }
 # Published name -> why its parameters differ.
 DIFFERS: dict[str, str] = {
