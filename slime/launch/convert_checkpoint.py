@@ -39,12 +39,9 @@ def convert(args: Namespace, rank: int, address: str, port: int) -> None:
     from slime.trainer.initialize import init
 
     init(args, rank, args.world_size, address, port)
-    from slime.trainer.trainer import Trainer  # after init, which quiets Megatron's warnings
+    from slime.trainer import hf_to_torch_dist  # after init, which quiets Megatron's warnings
 
-    trainer = Trainer(args)
-    trainer.load()
-    trainer.save(0)
-    trainer.finish_save()
+    hf_to_torch_dist.convert(args)
 
 
 def main() -> int:

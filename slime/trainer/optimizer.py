@@ -14,6 +14,7 @@ from megatron.core.optimizer.clip_grads import clip_grad_by_total_norm_fp32
 from megatron.core.optimizer.cpu_offloading import HybridDeviceOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import Float16Module, MegatronModule
+from megatron.core.transformer.moe.router import TopKRouter
 
 from slime.trainer.model_config import train_dtype
 from slime.trainer.stateless_adam import make_stateless
@@ -35,7 +36,11 @@ class NonFiniteError(RuntimeError):
 def to_half_precision(args: Namespace, chunks: list[MegatronModule]) -> list[MegatronModule]:
     """The chunks in bf16 or fp16, if the options say so."""
     if args.bf16 or args.fp16:
-        return [Float16Module(chunk.config, chunk) for chunk in chunks]
+        chunks = [Float16Module(chunk.config, chunk) for chunk in chunks]
+        for module in (module for chunk in chunks for module in chunk.modules()):
+            if isinstance(module, TopKRouter):
+                # Before weights are loaded: a rounded bias chooses other experts.
+                module._maintain_float32_expert_bias()
     return chunks
 
 

@@ -145,6 +145,19 @@ def test_rows_that_pad_the_vocabulary_are_zero(hf_model):
     assert torch.equal(padded[: len(whole)], whole) and not padded[len(whole) :].any()
 
 
+@pytest.mark.parametrize("kind", ["glm4_moe", "moonlight"])
+def test_in_bf16_only_the_biases_of_routers_keep_all_their_bits(kind, hf_model, args_for, tmp_path):
+    from slime.trainer.trainer import Trainer
+
+    trainer = Trainer(args_for(hf_model(kind, False), bf16=True))
+    trainer.load()
+    trainer.save_hf(tmp_path / "out")
+    exported = load_file(tmp_path / "out" / "model.safetensors")
+    for name, value in load_file(hf_model(kind, False) / "model.safetensors").items():
+        exact = name.endswith("e_score_correction_bias")
+        assert torch.equal(exported[name], value if exact else value.bfloat16()), name
+
+
 def test_a_snapshot_holds_the_biases_of_routers(hf_model, args_for):
     from slime.trainer.hf_weights import named_global_parameters
     from slime.trainer.trainer import Trainer
