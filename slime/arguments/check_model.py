@@ -166,7 +166,6 @@ def check_layout(args: Namespace) -> Iterator[Problem]:
         "num_attention_heads",
         "num_query_groups",
         "ffn_hidden_size",
-        "moe_ffn_hidden_size",
     ):
         value = getattr(args, name)
         if value is not None and value % tensor:
@@ -189,21 +188,24 @@ def check_layout(args: Namespace) -> Iterator[Problem]:
             "(--decoder-first-pipeline-num-layers)"
         )
         yield Problem("--pipeline-model-parallel-size", pipeline, message, remedy)
-    if args.num_experts is not None:
-        expert = args.expert_model_parallel_size
-        if args.num_experts % expert:
-            message = f"the model's {args.num_experts} experts cannot be split over {expert} ranks"
-            yield Problem(
-                "--expert-model-parallel-size",
-                expert,
-                message,
-                f"give a divisor of {args.num_experts}",
-            )
-        if tensor > 1 and not args.sequence_parallel:
-            message = "a mixture of experts with tensor parallelism needs it"
-            yield Problem("--sequence-parallel", False, message, "add --sequence-parallel")
-    elif args.expert_model_parallel_size > 1:
-        message = "the model has no experts"
-        yield Problem(
-            "--expert-model-parallel-size", args.expert_model_parallel_size, message, "leave it out"
-        )
+    yield from _check_experts(args)
+
+
+def _check_experts(args: Namespace) -> Iterator[Problem]:
+    """The experts, and each of them, can be split over the ranks there are."""
+    ranks, split = args.expert_model_parallel_size, args.expert_tensor_parallel_size
+    option, width = "--expert-model-parallel-size", args.moe_ffn_hidden_size
+    if args.num_experts is None:
+        if ranks > 1:
+            yield Problem(option, ranks, "the model has no experts", "leave it out")
+        return
+    if args.num_experts % ranks:
+        message = f"the model's {args.num_experts} experts cannot be split over {ranks} ranks"
+        yield Problem(option, ranks, message, f"give a divisor of {args.num_experts}")
+    if width is not None and width % split:
+        message = f"an expert's moe_ffn_hidden_size {width} cannot be split over {split} ranks"
+        remedy = f"give a divisor of {width}"
+        yield Problem("--expert-tensor-parallel-size", split, message, remedy)
+    if args.tensor_model_parallel_size > 1 and not args.sequence_parallel:
+        message = "a mixture of experts with tensor parallelism needs it"
+        yield Problem("--sequence-parallel", False, message, "add --sequence-parallel")

@@ -66,3 +66,26 @@ def test_validation_changes_nothing(argv: list[str]) -> None:
     assert len(validate(args, raw, facts, scan)) >= 3
     after = (vars(args), raw, facts, scan)
     assert repr(after) == repr(before)  # by text: lr is NaN, which differs from itself
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--expert-model-parallel-size 2", []),
+        ("--tensor-model-parallel-size 2 --sequence-parallel", []),
+        ("--tensor-model-parallel-size 2", ["--sequence-parallel"]),
+        ("--expert-model-parallel-size 3", ["--expert-model-parallel-size"] * 2),
+        ("--expert-model-parallel-size 4", ["--expert-model-parallel-size"]),
+        (
+            "--expert-tensor-parallel-size 3",
+            ["--expert-model-parallel-size", "--expert-tensor-parallel-size"],
+        ),
+    ],
+)
+def test_experts_are_split_over_the_ranks(
+    words: str, found: list[str], problems_of: Collect, model: Path
+) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | EXPERTS))
+    problems = problems_of("--actor-num-gpus-per-node", "2", *words.split())
+    assert [p.option for p in problems if "expert" in p.message] == found
