@@ -55,6 +55,12 @@ def test_python_and_packages_are_the_images_own(root: Path):
     assert said.split() == ["/usr", "/usr/local/lib/python3.11/dist-packages/torch/__init__.py"]
 
 
+def test_the_doctor_finds_what_is_locked(root: Path):
+    said = run(root, "python3", "-m", "slime.doctor")
+    assert "as locked in requirements.lock.txt" in said
+    assert "0 problems" in said
+
+
 def test_shows_the_plan(root: Path):
     assert "rollout manager" in run(root, *ENTRY, "--dry-run")
 
