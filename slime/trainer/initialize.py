@@ -43,6 +43,8 @@ def init(
         ``args.distributed_timeout_minutes``.
     """
     _quiet_logs()
+    if args.deterministic_mode:  # cuBLAS reads it when it starts
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(args.train_threads)
     on_cpu = args.device == "cpu"
     if on_cpu:
