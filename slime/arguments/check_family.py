@@ -2,13 +2,14 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from slime.arguments.errors import Problem
+from slime.arguments.hf_shapes import FAMILIES, Shapes, disagreements
 from slime.arguments.model_config import rope_kind
+from slime.arguments.weight_files import read_shapes
 
-# model_type of config.json: what the trainer converts from and to.
-CONVERTED = ("deepseek_v3", "glm4", "glm4_moe", "llama", "mimo", "qwen2", "qwen3", "qwen3_moe")
 # Megatron has these numbers of Llama 3 built in.
 _LLAMA3_ROPE = {
     "low_freq_factor": 1.0,
@@ -23,13 +24,27 @@ def check_family(args: Namespace) -> Iterator[Problem]:
     model_type = config.get("model_type")
     if args.debug_rollout_only or args.custom_model_provider_path or model_type is None:
         return
-    if model_type not in CONVERTED:
+    if model_type not in FAMILIES:
         message = f"is a {model_type} model, which the trainer cannot convert yet"
-        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {CONVERTED}")
+        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, f"one of: {FAMILIES}")
         return
     yield from _check_prediction(args)
-    for message in unsupported(config):
+    found = list(unsupported(config))
+    for message in found:
         yield Problem("--hf-checkpoint", args.hf_checkpoint, f"its config.json says {message}")
+    for message in [] if found else disagreements(_shapes(Path(args.hf_checkpoint)), config):
+        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, "is it of another model?")
+
+
+def _shapes(directory: Path) -> Shapes:
+    """Of all tensors of a checkpoint; none where a file is damaged, which others say."""
+    found: Shapes = {}
+    try:
+        for file in directory.glob("*.safetensors"):
+            found |= read_shapes(file)
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def _check_prediction(args: Namespace) -> Iterator[Problem]:

@@ -1,5 +1,7 @@
 """Models that the trainer would compute wrongly are refused; those it knows are not."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from slime.arguments.check_built import check_built
 from slime.arguments.check_family import check_family, unsupported
 from slime.arguments.facts import gather_facts
+from slime.arguments.hf_shapes import disagreements, expected_shapes
 from slime.arguments.parse import parse_args
 from slime.arguments.raw import read_raw
 from slime.arguments.resolve import resolve
@@ -64,6 +67,41 @@ def test_what_multi_token_prediction_needs(words: str, named: str, argv: list[st
     problems = list(check_family(resolve(raw, gather_facts(raw)[0])))
     assert [problem.option for problem in problems] == ["--enable-mtp-training"] * bool(named)
     assert named in str(problems)
+
+
+TINY = {"model_type": "qwen3", "num_hidden_layers": 3, "hidden_size": 8, "intermediate_size": 12}
+TINY |= {"num_attention_heads": 2, "head_dim": 4, "vocab_size": 10, "tie_word_embeddings": True}
+
+
+def test_tensors_that_disagree_with_the_config_are_named_by_kind() -> None:
+    shapes = expected_shapes(TINY)
+    beside = {"lm_head.weight": [10, 8], "model.layers.3.enorm.weight": [8]}
+    assert list(disagreements(shapes | beside, TINY)) == []
+    assert list(disagreements(shapes, {**TINY, "model_type": "mamba"})) == []
+    del shapes["model.norm.weight"]
+    shapes["model.layers.0.mlp.up_proj.weight"] = [12, 9]
+    shapes["model.layers.1.self_attn.q_proj.bias"] = [8]
+    lacks, has, shaped = disagreements(shapes, TINY)
+    assert "lack model.norm.weight" in lacks and "q_proj.bias" in has
+    assert "mlp.up_proj.weight is [12, 9], by its config.json [12, 8]" in shaped
+    (deeper,) = disagreements(expected_shapes(TINY), {**TINY, "num_hidden_layers": 9})
+    assert deeper.endswith("and 61 more")
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_a_run(
+    argv: list[str], tmp_path: Path
+) -> None:
+    args = parse_args(argv=argv)
+    args.hf_architecture, args.hf_checkpoint = TINY, str(tmp_path)
+    header = json.dumps(
+        {
+            name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+            for name, shape in expected_shapes({**TINY, "intermediate_size": 16}).items()
+        }
+    ).encode()
+    (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    (problem,) = check_built(args)
+    assert problem.option == "--hf-checkpoint" and "another shape" in problem.message
 
 
 @pytest.mark.parametrize("config", [DEEPSEEK_V3, LLAMA_3_1, QWEN2_5])

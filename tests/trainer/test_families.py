@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hf_models import KINDS
+from hf_models import KINDS, write_hf_model
 from safetensors.torch import load_file
 
+from slime.arguments.hf_shapes import disagreements, expected_shapes
+from slime.arguments.model_config import read_model_config
+from slime.arguments.weight_files import read_shapes
 from slime.trainer.hf_to_megatron.common import SafetensorReader, ShareReader
 from slime.trainer.megatron_to_hf.convert import convert_to_hf
 from slime.trainer.param_names import canonical, is_gated, with_offsets
@@ -41,6 +44,15 @@ def _hf_logits(folder, rollout, count: int) -> list[torch.Tensor]:
             logits = model(input_ids=torch.as_tensor(ids)[None]).logits[0]
             found.append(logits[-response - 1 : -1])
     return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_tensors_expected_of_a_config_are_those_that_hugging_face_writes(kind, tied, tmp_path):
+    folder = write_hf_model(tmp_path, kind, tied)
+    config, found = read_model_config(folder), read_shapes(folder / "model.safetensors")
+    assert expected_shapes(config) == found
+    assert list(disagreements(found, config)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
