@@ -42,6 +42,11 @@ def versions(servers):
     set_version(servers, "default")
 
 
+def running_requests(servers):
+    answer = requests.get(servers.engine_urls[0] + "/v1/loads", timeout=10).json()
+    return answer["loads"][0]["num_running_reqs"]
+
+
 def indices(output):
     return [sample.index for sample in flatten(output.samples)]
 
@@ -138,13 +143,17 @@ def test_an_update_in_mid_response_loses_no_token(args, source, servers, version
     worker = AsyncRolloutWorker(args, source, concurrency=2)
     worker._state.sampling_params["ignore_eos"] = True
     worker.start()
-    time.sleep(0.4)
+    while running_requests(servers) < 8:
+        time.sleep(0.01)
+    time.sleep(0.1)
     pause_engines(servers.engine_urls)
-    versions(2)
-    assert worker.queue_size() == 0, "too quick to be paused in the middle"
-    time.sleep(0.5)
-    assert worker.queue_size() == 0  # they do stand still
-    continue_engines(servers.engine_urls)
+    try:
+        versions(2)
+        assert worker.queue_size() == 0, "too quick to be paused in the middle"
+        time.sleep(0.5)
+        assert worker.queue_size() == 0  # they do stand still
+    finally:
+        continue_engines(servers.engine_urls)
     groups = []
     while len(groups) < 2:
         groups += worker.get_completed_groups(limit=1)
@@ -161,18 +170,19 @@ def test_an_update_in_mid_response_loses_no_token(args, source, servers, version
 
 
 @pytest.mark.flags("--num-rollout", "100", "--rollout-max-response-len", "200")
-def test_stopping_gives_unfinished_groups_back(args, source):
+def test_stopping_gives_unfinished_groups_back(args, source, servers):
     worker = AsyncRolloutWorker(args, source, concurrency=3)
     worker._state.sampling_params["ignore_eos"] = True
     worker.start()
-    time.sleep(0.3)
+    while not running_requests(servers):
+        time.sleep(0.01)
     worker.stop()
     assert source.get_buffer_length() > 0
     assert worker.queue_size() + source.get_buffer_length() == 3
     assert all(sample.tokens == [] for group in source.buffer for sample in group)
     next_groups = [group[0].group_index for group in source.get_samples(4)]
     finished = {group[0].group_index for _, group in worker.get_completed_groups()}
-    assert next_groups[:-1] == sorted({0, 1, 2} - finished) + [3] * (len(finished) > 0)
+    assert next_groups == [*sorted({0, 1, 2} - finished), *range(3, 4 + len(finished))]
 
 
 async def broken_reward(args, sample):
