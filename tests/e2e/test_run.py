@@ -158,7 +158,9 @@ def test_supervised_fine_tuning_needs_no_engine(
     start_job: Callable[..., Job], tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
-    shutil.copytree(label_path("//examples/quickstart:model", os.environ), model)
+    source = label_path("//examples/quickstart:model", os.environ)
+    shutil.copytree(source, model, copy_function=shutil.copyfile)
+    model.chmod(0o755)  # what the build makes is read-only
     (model / "chat_template.jinja").write_text(CHATML)
     words = ["".join(sorted(random.Random(i).sample(string.ascii_lowercase, 4))) for i in range(64)]
     chats = [
@@ -166,7 +168,7 @@ def test_supervised_fine_tuning_needs_no_engine(
         for word in words
     ]
     data = tmp_path / "chats.jsonl"
-    data.write_text("".join(json.dumps({"input": chat}) + "\n" for chat in chats))
+    data.write_text("".join(json.dumps({"input": chat, "label": ""}) + "\n" for chat in chats))
     job = start_job(
         "--debug-train-only",
         "--rollout-function-path=slime.rollout.sft_rollout.generate_rollout",
@@ -175,6 +177,7 @@ def test_supervised_fine_tuning_needs_no_engine(
         f"--hf-checkpoint={model}",
         f"--prompt-data={data}",
         "--no-apply-chat-template",
+        "--rollout-max-prompt-len=200",
         "--num-rollout=8",
         "--lr=1e-3",
     )
