@@ -5,6 +5,8 @@ from slime.doctor.finding import Finding, judge
 from slime.doctor.machine import Machine
 
 OLDEST_PYTHON = (3, 11)  # pyproject.toml's requires-python
+# Wheels of another name that bring the same module: SGLang's build of DeepEP.
+ALSO = {"deep-ep": "sgl-deep-ep"}
 # What every run imports.
 STACK = ("torch", "megatron-core", "sglang", "sglang-router", "ray", "transformers", "numpy")
 
@@ -48,6 +50,8 @@ def _check_package(machine: Machine, expected: Expected, name: str, wanted: str)
 def _check_pinned(machine: Machine, expected: Expected, name: str) -> Finding:
     """A part that runs without: which of them a run needs depends on its options."""
     version, wanted = machine.packages.get(name), expected.pinned[name]
+    if version is None and (other := ALSO.get(name, "")) in expected.locked:
+        return _check_package(machine, expected, other, expected.locked[other])
     if version is None:
         return Finding(name, "note", f"missing; the pin is {wanted}", "nix develop .#cuda has it")
     remedy = f"install {name} {wanted}; nix develop .#cuda has it"

@@ -218,6 +218,17 @@ def test_nccl_reads_its_variable_this_way(value: str, chosen: str):
     assert (finding.status, finding.found) == ("ok", f"NCCL_SOCKET_IFNAME={value}: {chosen}")
 
 
+@pytest.mark.parametrize(("version", "status"), [("0.1.2", "ok"), ("0.1.1", "problem")])
+def test_the_wheel_that_brings_deep_ep(version: str, status: str):
+    """SGLang's own build has another name and is locked; without both, the pin is told."""
+    locked = CUDA.locked | {"sgl-deep-ep": "0.1.2"}
+    packages = {name: v for name, v in CLUSTER.packages.items() if name != "deep-ep"}
+    machine = replace(CLUSTER, packages=packages | {"sgl-deep-ep": version})
+    findings = check_packages(machine, replace(CUDA, locked=locked))
+    (finding,) = (one for one in findings if "deep-ep" in one.check)
+    assert (finding.check, finding.status) == ("sgl-deep-ep", status)
+
+
 def test_without_a_lock_nothing_is_compared():
     (finding,) = check_packages(GOOD, None)
     assert (finding.status, finding.check) == ("note", "packages")
