@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -17,8 +18,11 @@ from safetensors.torch import save_file
 
 from slime.trainer.checkpoint_files import fsync_folder
 from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
-from slime.trainer.hf_to_megatron.common import CheckpointError
+from slime.trainer.hf_to_megatron.common import CheckpointError, SafetensorReader
+from slime.trainer.hf_weights import PREDICTION_LAYER
+from slime.trainer.model_config import train_dtype
 from slime.trainer.progress import Progress
+from slime.trainer.quantize import SCALE, quantize_weights
 
 SHARD_BYTES = 5 * 1000**3
 _INDEX = "model.safetensors.index.json"
@@ -41,6 +45,8 @@ def save_hf_model_direct_to_path(
     name: a crash, or a full disk, leaves what was there before. One shard is in memory at a time,
     on the first rank only.
 
+    Layers that predict further tokens and are not trained are copied as they were.
+
     Args:
         quantization_config: quantise like this (see :mod:`slime.trainer.quantize`).
 
@@ -55,11 +61,13 @@ def save_hf_model_direct_to_path(
     if dist.get_rank() == 0:
         writer = HFWriter(Path(output_dir), progress_desc)
         try:
-            for bucket in buckets(_on_host(tensors), shard_bytes):
-                writer.write_shard(bucket)
             source = Path(args.hf_checkpoint)
+            untrained = _untrained(args, source, written := set(), quantization_config)
+            both = itertools.chain(_on_host(tensors, written), untrained)
+            for bucket in buckets(both, shard_bytes):
+                writer.write_shard(bucket)
             writer.finish(source, str(args.dtype), quantization_config)
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, CheckpointError) as error:
             writer.discard()
             problem = f"{output_dir} could not be written: {error}"
     for _ in tensors:
@@ -70,10 +78,30 @@ def save_hf_model_direct_to_path(
         raise CheckpointError(said[0])
 
 
-def _on_host(tensors: Iterator[NamedTensor]) -> Iterator[NamedTensor]:
+def _on_host(tensors: Iterator[NamedTensor], written: set[str]) -> Iterator[NamedTensor]:
     """Copies, so that what the model holds, and what is gathered, need not stay."""
     for name, tensor in tensors:
+        written.add(name)
         yield name, tensor.detach().cpu().contiguous().clone()
+
+
+def _untrained(
+    args: Namespace, source: Path, written: set[str], quantization: dict[str, Any] | None
+) -> Iterator[NamedTensor]:
+    """The prediction layers of ``source`` of which the model has ``written`` nothing."""
+    if not any(source.glob("*.safetensors")):
+        return
+    reader = SafetensorReader(source)
+    have = {layer[0] for layer in map(PREDICTION_LAYER.match, written) if layer}
+    for name in sorted(reader.names()):
+        layer = PREDICTION_LAYER.match(name)
+        if not layer or layer[0] in have or name.endswith(SCALE):
+            continue
+        tensor = reader.get_tensor(name)
+        if name + SCALE in reader:
+            tensor = tensor.to(train_dtype(args))
+        tensors = [(name, tensor)]
+        yield from quantize_weights(tensors, quantization) if quantization else tensors
 
 
 class HFWriter:

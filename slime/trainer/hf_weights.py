@@ -42,7 +42,7 @@ FAMILIES: dict[str, HFTensor] = {
     "qwen3_moe": qwen_moe_hf_tensor,
 }
 _BUFFERS = re.compile(r"rotary_emb\.inv_freq$")
-_PREDICTION_LAYER = re.compile(r"^model\.(mtp_layers\.\d+|layers\.(\d+))\.")
+PREDICTION_LAYER = re.compile(r"^model\.(mtp_layers\.\d+|layers\.(\d+))\.")
 
 
 def family_of(args: Namespace) -> str:
@@ -115,7 +115,7 @@ def may_be_left(args: Namespace, name: str) -> bool:
     """Tensors a model can do without: derived ones, and layers that predict further tokens."""
     if name == LM_HEAD:
         return not args.untie_embeddings_and_output_weights
-    layer = _PREDICTION_LAYER.match(name)
+    layer = PREDICTION_LAYER.match(name)
     predicts = layer is not None and (layer[2] is None or int(layer[2]) >= args.num_layers)
     return predicts or _BUFFERS.search(name) is not None
 

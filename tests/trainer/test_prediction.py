@@ -32,7 +32,13 @@ def test_prediction_layers_come_back_bit_for_bit(family, hf_model, args_for, tmp
     back = load_file(tmp_path / "out" / "model.safetensors")
     assert back.keys() == original.keys()
     assert all(torch.equal(back[name], value) for name, value in original.items())
-    Trainer(args_for(folder)).load()  # without the option the layers are left alone
+    without = Trainer(args_for(folder))  # the layers are left alone, and copied
+    without.load()
+    names = {name for bucket in without.hf_weight_buckets(1 << 30) for name, _ in bucket}
+    without.save_hf(tmp_path / "copy")
+    copied = load_file(tmp_path / "copy" / "model.safetensors")
+    assert names < copied.keys() == original.keys()
+    assert all(torch.equal(copied[name], value) for name, value in original.items())
 
 
 def _hf_prediction_loss(qwen2: Path, mimo: Path, rollout, temperature: float) -> float:
