@@ -7,10 +7,11 @@ import json
 import os
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
 from safetensors import SafetensorError
@@ -62,7 +63,8 @@ def save_hf_model_direct_to_path(
         writer = HFWriter(Path(output_dir), progress_desc)
         try:
             source = Path(args.hf_checkpoint)
-            untrained = _untrained(args, source, written := set(), quantization_config)
+            written: set[str] = set()
+            untrained = untrained_layers(source, written, train_dtype(args), quantization_config)
             both = itertools.chain(_on_host(tensors, written), untrained)
             for bucket in buckets(both, shard_bytes):
                 writer.write_shard(bucket)
@@ -85,10 +87,18 @@ def _on_host(tensors: Iterator[NamedTensor], written: set[str]) -> Iterator[Name
         yield name, tensor.detach().cpu().contiguous().clone()
 
 
-def _untrained(
-    args: Namespace, source: Path, written: set[str], quantization: dict[str, Any] | None
+def untrained_layers(
+    source: Path,
+    written: Collection[str],
+    dtype: torch.dtype,
+    quantization: Mapping[str, Any] | None,
 ) -> Iterator[NamedTensor]:
-    """The prediction layers of ``source`` of which the model has ``written`` nothing."""
+    """The prediction layers of ``source`` of which nothing is among ``written``.
+
+    Args:
+        written: looked at when the first tensor is asked for.
+        dtype: of those that ``source`` has in FP8.
+    """
     if not any(source.glob("*.safetensors")):
         return
     reader = SafetensorReader(source)
@@ -99,7 +109,7 @@ def _untrained(
             continue
         tensor = reader.get_tensor(name)
         if name + SCALE in reader:
-            tensor = tensor.to(train_dtype(args))
+            tensor = tensor.to(dtype)
         tensors = [(name, tensor)]
         yield from quantize_weights(tensors, quantization) if quantization else tensors
 

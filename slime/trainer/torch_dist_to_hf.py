@@ -25,7 +25,7 @@ from slime.arguments.model_config import megatron_shape, read_model_config
 from slime.arguments.weight_files import read_shapes
 from slime.trainer.checkpoint_files import iteration_dir, latest_iteration
 from slime.trainer.export import NamedTensor, buckets
-from slime.trainer.hf_checkpoint_saver import SHARD_BYTES, HFWriter
+from slime.trainer.hf_checkpoint_saver import SHARD_BYTES, HFWriter, untrained_layers
 from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.hf_weights import may_be_left
 from slime.trainer.megatron_to_hf.convert import CONVERTERS, convert_to_hf
@@ -68,6 +68,11 @@ def convert(
                 bucket = quantize_weights(bucket, quantization_config)
             writer.write_shard([(name, t.contiguous().clone()) for name, t in bucket])
         _compare(args, Path(origin_hf_dir), found)
+        untrained = untrained_layers(
+            Path(origin_hf_dir), found, torch.bfloat16, quantization_config
+        )
+        for bucket in buckets(untrained, shard_bytes):
+            writer.write_shard(bucket)
         # A router's bias is float32 in every model: the other type is the model's.
         dtype = min(str(t.dtype).removeprefix("torch.") for t in found.values())
         writer.finish(Path(origin_hf_dir), dtype, quantization_config)

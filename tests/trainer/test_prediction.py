@@ -19,26 +19,42 @@ def mimo(hf_model, tmp_path_factory) -> Path:
     )
 
 
+def _assert_same(folder: Path, original: dict[str, torch.Tensor]) -> None:
+    found = {n: t for file in folder.glob("*.safetensors") for n, t in load_file(file).items()}
+    assert found.keys() == original.keys()
+    assert all(torch.equal(found[name], value) for name, value in original.items())
+
+
 @pytest.mark.parametrize("family", OWN)
 def test_prediction_layers_come_back_bit_for_bit(family, hf_model, args_for, tmp_path):
+    from slime.trainer.torch_dist_to_hf import convert
     from slime.trainer.trainer import Trainer
 
     source = hf_model("qwen2" if family == "mimo" else family, False)
     folder = with_prediction_layer(source, tmp_path / "model", family)
-    trainer = Trainer(args_for(folder, enable_mtp_training=True))
+    options = {"save": str(tmp_path / "save"), "no_save_optim": True}
+    trainer = Trainer(args_for(folder, enable_mtp_training=True, **options))
     trainer.load()
     trainer.save_hf(tmp_path / "out")
     original = load_file(folder / "model.safetensors")
-    back = load_file(tmp_path / "out" / "model.safetensors")
-    assert back.keys() == original.keys()
-    assert all(torch.equal(back[name], value) for name, value in original.items())
+    _assert_same(tmp_path / "out", original)
     without = Trainer(args_for(folder))  # the layers are left alone, and copied
     without.load()
     names = {name for bucket in without.hf_weight_buckets(1 << 30) for name, _ in bucket}
     without.save_hf(tmp_path / "copy")
-    copied = load_file(tmp_path / "copy" / "model.safetensors")
-    assert names < copied.keys() == original.keys()
-    assert all(torch.equal(copied[name], value) for name, value in original.items())
+    _assert_same(tmp_path / "copy", original)
+    assert names < original.keys()
+
+    trainer.save(0)
+    trainer.finish_save()
+    convert(tmp_path / "save", tmp_path / "trained", folder)
+    _assert_same(tmp_path / "trained", original)
+    other = Trainer(args_for(folder, **(options | {"save": str(tmp_path / "other")})))
+    other.load()
+    other.save(0)
+    other.finish_save()
+    convert(tmp_path / "other", tmp_path / "untrained", folder)
+    _assert_same(tmp_path / "untrained", original)
 
 
 def _hf_prediction_loss(qwen2: Path, mimo: Path, rollout, temperature: float) -> float:
