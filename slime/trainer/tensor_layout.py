@@ -27,27 +27,11 @@ def split_qkv(fused: Tensor, groups: int, heads: int) -> tuple[Tensor, Tensor, T
     return tuple(x.reshape(-1, *rest) for x in (q, k, v))  # type: ignore[return-value]
 
 
-def shard(full: Tensor, dim: int, rank: int, size: int, gated: bool = False) -> Tensor:
-    """Rank's share of a full parameter along ``dim``; ``gated``: of gate and up separately."""
-    if size == 1:
-        return full
-    if gated:
-        return torch.cat([half.chunk(size, dim)[rank] for half in full.chunk(2, dim)], dim)
-    return full.chunk(size, dim)[rank]
-
-
 def unshard(shares: list[Tensor], dim: int, gated: bool = False) -> Tensor:
-    """The inverse of :func:`shard`, from the shares of all ranks."""
+    """The whole parameter from its shares along ``dim``; ``gated``: of gate and up separately."""
     if len(shares) == 1:
         return shares[0]
     if gated:
         halves = zip(*(share.chunk(2, dim) for share in shares), strict=True)
         return torch.cat([torch.cat(half, dim) for half in halves], dim)
     return torch.cat(shares, dim)
-
-
-def pad_rows(tensor: Tensor, rows: int) -> Tensor:
-    """Zero rows at the end up to ``rows`` (an embedding padded to a divisible vocabulary)."""
-    if tensor.size(0) >= rows:
-        return tensor
-    return torch.cat([tensor, tensor.new_zeros(rows - tensor.size(0), *tensor.shape[1:])])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hf_models import KINDS, write_hf_model
 from safetensors.torch import load_file
+from shares import shard
 
 from slime.arguments.hf_shapes import disagreements, expected_shapes
 from slime.arguments.model_config import read_model_config
@@ -13,7 +14,6 @@ from slime.arguments.weight_files import read_shapes
 from slime.trainer.hf_to_megatron.common import SafetensorReader, ShareReader
 from slime.trainer.megatron_to_hf.convert import convert_to_hf
 from slime.trainer.param_names import canonical, is_gated, with_offsets
-from slime.trainer.tensor_layout import shard
 
 pytestmark = pytest.mark.usefixtures("single_rank")
 

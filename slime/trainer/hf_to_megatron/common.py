@@ -63,10 +63,6 @@ class SafetensorReader:
         """Every tensor of the checkpoint."""
         return set(self._files)
 
-    def file_of(self, name: str) -> str:
-        """The file that holds a tensor."""
-        return self._files[name]
-
     def _file(self, name: str) -> Any:
         if name not in self._files:
             raise KeyError(f"no tensor {name!r} in {self.path}")
