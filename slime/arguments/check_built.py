@@ -10,7 +10,6 @@ from slime.arguments.registry import all_flags
 # Whoever builds one of these takes it out of the list.
 NOT_BUILT = (
     # memory and placement
-    "release_train",
     # engines and transport
     "http_proxy",
     "use_distributed_post",

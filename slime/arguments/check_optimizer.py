@@ -37,6 +37,17 @@ def check_optimizer(args: Namespace) -> Iterator[Problem]:
         yield Problem("--use-stateless-adam", True, message, "leave --optimizer out")
 
 
+def check_release(args: Namespace) -> Iterator[Problem]:
+    """A trainer that is started anew for each rollout goes on from a checkpoint."""
+    if not args.release_train:
+        return
+    lost = ("use_critic", "keep_old_actor", "ref_update_interval", "offload_train")
+    for dest in (*lost, "no_save_optim", "no_save_rng", "no_load_optim", "no_load_rng"):
+        if getattr(args, dest):
+            message = f"does not go together with {option(dest)}"
+            yield Problem("--release-train", True, message, "leave one of the two out")
+
+
 def check_snapshots(args: Namespace) -> Iterator[Problem]:
     """Memory snapshots are of GPU memory, by PyTorch."""
     if args.memory_snapshot_num_steps is None:

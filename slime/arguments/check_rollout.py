@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 
-from slime.arguments.errors import Problem
+from slime.arguments.errors import Problem, option
 
 FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 _DISTILLATION = "slime.rollout.on_policy_distillation.reward_func"
@@ -30,6 +30,10 @@ def check_entry(args: Namespace, overlapped: bool) -> Iterator[Problem]:
     if overlapped and args.colocate:
         message = "generating while training needs GPUs for each of the two"
         yield Problem("--colocate", True, message, "leave it out, or run slime.train")
+    for dest in ("offload_train", "offload_rollout", "release_train"):
+        if overlapped and not args.colocate and getattr(args, dest):
+            message = "nothing rests while the next rollout is generated"
+            yield Problem(option(dest), True, message, "leave it out, or run slime.train")
     if not overlapped and args.rollout_function_path == FULLY_ASYNC:
         message = "generates while training"
         yield Problem("--rollout-function-path", FULLY_ASYNC, message, "run slime.train_async")

@@ -146,7 +146,8 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
         args.rollout_num_engines = sum(model.num_engines() for model in args.sglang_models)
     # A CPU has no second memory to move anything to.
     moves = args.offload or (args.colocate and not on_cpu)
-    args.offload_train = moves if args.offload_train is None else args.offload_train
+    if args.offload_train is None:
+        args.offload_train = moves and not args.release_train
     args.offload_rollout = moves if args.offload_rollout is None else args.offload_rollout
     if args.cp_comm_type is not None and len(args.cp_comm_type) == 1:
         (args.cp_comm_type,) = args.cp_comm_type  # one kind for all layers: Megatron wants a text

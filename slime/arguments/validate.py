@@ -16,7 +16,7 @@ from slime.arguments.check_data import check_directories, check_eval_data, check
 from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
 from slime.arguments.check_model import check_checkpoint, check_layout, check_replay, check_shape
-from slime.arguments.check_optimizer import check_optimizer, check_snapshots
+from slime.arguments.check_optimizer import check_optimizer, check_release, check_snapshots
 from slime.arguments.check_rollout import check_rollout
 from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
 from slime.arguments.check_template import check_template
@@ -58,6 +58,7 @@ def validate(
     problems += check_modes(args, raw)
     problems += check_optimizer(args)
     problems += check_snapshots(args)
+    problems += check_release(args)
     problems += check_rollout(args)
     problems += check_template(args)
     problems += check_roles(args)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from slime.cluster.children import Child, gather
+from slime.cluster.release import Release
 from slime.cluster.train_actor import TrainGroup
 from slime.engines import memory as engine_memory
 from slime.trainer import regions as train_memory
@@ -34,6 +35,24 @@ class _Party:
         (self.paused.update if method == "pause_memory" else self.paused.difference_update)(chosen)
 
 
+@dataclass
+class _Restarted(_Party):
+    """A trainer whose processes end when all of its memory is wanted by others."""
+
+    release: Release | None = None
+
+    def call(self, method: str, names: Iterable[str]) -> None:
+        assert self.release is not None
+        chosen = set(names)
+        if method == "pause_memory":
+            self.paused |= chosen if self.started else set()
+            if self.paused >= set(self.regions):
+                self.release.release()
+        elif chosen:
+            self.release.restart()
+            self.paused -= chosen
+
+
 class GpuTurns:
     """Pauses and resumes parties; without offloading it does nothing.
 
@@ -47,6 +66,7 @@ class GpuTurns:
         manager: Child,
         actor: TrainGroup | None,
         critic: TrainGroup | None = None,
+        release: Release | None = None,
     ) -> None:
         self._parties: dict[str, _Party] = {}
         if args.offload_rollout and not args.debug_train_only:
@@ -57,6 +77,9 @@ class GpuTurns:
         for name, group in ((ACTOR, actor), (CRITIC, critic)):
             if args.offload_train and group is not None:
                 self._parties[name] = _Party(group, train_memory.REGIONS, started=False)
+        if release is not None and actor is not None:
+            regions = train_memory.REGIONS
+            self._parties[ACTOR] = _Restarted(actor, regions, started=False, release=release)
         self.trainers_share = CRITIC in self._parties and not args.critic_own_slots
 
     def to_training(self, who: str = ACTOR) -> None:

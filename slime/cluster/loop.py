@@ -97,7 +97,7 @@ class Loop:
         if self.args.save and self.saved != last:
             self._save(last)
         if self.saved is not None:
-            if self.args.async_save:
+            if self.args.async_save or self.args.release_train:
                 self.turns.to_training()
             with self.report.phase("save"):
                 self._wait_for_ranks(self.train.call("finish_save"))

@@ -12,6 +12,7 @@ from slime.cluster.local_ray import start_ray, stop_ray
 from slime.cluster.loop import Loop, first_rollout
 from slime.cluster.overlapped_loop import OverlappedLoop
 from slime.cluster.placement import create_placement_groups
+from slime.cluster.release import Release
 from slime.cluster.roles import create_rollout_manager, create_training_models, start_training
 from slime.cluster.supervisor import Interrupted, Supervisor
 from slime.cluster.train_actor import TrainGroup
@@ -58,7 +59,8 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor, loop_type: 
     if args.use_critic:
         critic = create_training_models(args, slots["critic"], role="critic")
     report.stage(_starting(args))
-    turns = GpuTurns(args, manager, train, critic)
+    release = Release(args, slots["actor"], train) if args.release_train and train else None
+    turns = GpuTurns(args, manager, train, critic, release)
     starting = [manager.call("start")]
     if args.offload_rollout:  # the engines must be out before a trainer comes in
         gather(starting)

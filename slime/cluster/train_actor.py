@@ -142,6 +142,11 @@ class TrainActor:
         self.trainer.save(rollout_id)
 
     @logged
+    def save_for_restart(self, root: str) -> None:
+        """Write all that a new process needs to go on where this one ends."""
+        self.trainer.save_for_restart(root)
+
+    @logged
     def finish_save(self) -> None:
         """Wait until the last checkpoint is complete."""
         self.trainer.finish_save()

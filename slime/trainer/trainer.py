@@ -274,6 +274,13 @@ class Trainer:
         state = self._state(with_optimizer=not self.args.no_save_optim)
         self.saver.save(state, self.args.save, rollout_id, extra)
 
+    def save_for_restart(self, root: str) -> None:
+        """Complete the last checkpoint and write the present state under ``root``."""
+        self.memory.needs(WEIGHTS, OPTIMIZER)
+        self.saver.finish()
+        extra = {"weight_version": self.weight_version}
+        checkpoint.save(self.args, self._state(), root, 0, extra)
+
     def finish_save(self) -> None:
         """Wait until the last checkpoint is complete."""
         self.saver.finish()

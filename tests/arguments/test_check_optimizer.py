@@ -63,3 +63,9 @@ def test_snapshots_are_of_gpu_memory(argv: list[str]) -> None:
         parse_args(argv=[*argv, *words])
     options = [problem.option for problem in caught.value.problems]
     assert options == ["--memory-snapshot-num-steps", "--memory-recorder"]
+
+
+def test_a_released_trainer_keeps_nothing_but_its_checkpoint(argv: list[str]) -> None:
+    parse_args(argv=[*argv, "--release-train"])
+    with pytest.raises(ConfigError, match="does not go together with --no-save-optim"):
+        parse_args(argv=[*argv, "--release-train", "--no-save-optim"])

@@ -1,6 +1,7 @@
 """Whose GPU memory leaves and comes when: never two that need not be there at once."""
 
 from argparse import Namespace
+from typing import ClassVar
 
 import pytest
 
@@ -111,3 +112,27 @@ def test_a_critic_with_gpus_of_its_own_stays_beside_the_actor(parties):
     assert parties["actor"].resident == parties["critic"].resident == TRAIN
     turns.to_rollout()
     assert parties["actor"].resident == parties["critic"].resident == set()
+
+
+def test_a_released_trainer_ends_only_when_nothing_of_it_is_needed(parties):
+    class Release:
+        steps: ClassVar[list[str]] = []
+
+        def release(self):
+            self.steps.append("release")
+
+        def restart(self):
+            self.steps.append("restart")
+
+    args = Namespace(
+        offload_rollout=False, offload_train=False, debug_train_only=False, critic_own_slots=0
+    )
+    release = Release()
+    turns = GpuTurns(args, parties["engines"], parties["actor"], release=release)
+    turns.to_training()
+    turns.to_weight_update()
+    assert "release" not in release.steps, "its weights are being sent"
+    turns.to_rollout()
+    assert release.steps.pop() == "release"
+    turns.to_training()
+    assert release.steps.pop() == "restart"

@@ -53,6 +53,18 @@ def test_a_colocated_run_takes_turns(start_job: Callable[..., Job]) -> None:
     assert said == [train[0], *update, *train, *update, *train, *update, *train]
 
 
+def test_a_trainer_that_ends_while_engines_generate(start_job: Callable[..., Job]) -> None:
+    job = start_job(*SHORT, "--release-train", "--save-interval=1")
+    assert job.wait() == 0, job.text
+    for record in job.metrics("rollout"):
+        assert record["rollout/weight_lag_max"] == 0
+        assert record["train/train_rollout_logprob_abs_diff"] < 1e-4
+        assert record["train/grad_norm"] > 0
+    assert (job.run_dir / "released" / "iter_0000000" / "manifest.json").is_file()
+    assert (job.run_dir / "checkpoints" / "iter_0000001" / "manifest.json").is_file()
+    assert (job.run_dir / "hf" / "model.safetensors").is_file()
+
+
 @pytest.mark.parametrize(
     "layout",
     [
