@@ -174,3 +174,20 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used_if_asked(
     (tmp_path / "iter_0000000" / "__0_0.distcp").unlink()
     with pytest.raises(CheckpointError, match="no whole checkpoint"):
         _trainer(args_for(hf_model(), **options, use_previous_checkpoint=True))
+
+
+def test_a_restarted_trainer_goes_on_where_it_ended(hf_model, args_for, rollout_of, tmp_path):
+    unbroken, _ = _trainer(args_for(hf_model(), save=str(tmp_path / "save"), async_save=True))
+    restarted = unbroken
+    for i in range(3):
+        restarted.train(i, rollout_of(i))
+        restarted.save(i)
+        restarted.save_for_restart(str(tmp_path / "released"))
+        restarted, _ = _trainer(args_for(hf_model(), load=str(tmp_path / "released")))
+        restarted.args.save = str(tmp_path / "save")
+        assert restarted.weight_version == i + 1
+    whole, _ = _trainer(args_for(hf_model()))
+    for i in range(3):
+        whole.train(i, rollout_of(i))
+    _assert_same(_state(restarted), _state(whole))
+    assert (tmp_path / "save" / "latest_checkpointed_iteration.txt").read_text() == "2\n"
