@@ -25,7 +25,7 @@ from slime.trainer.checkpoint_content import (
     sharded_state,
 )
 from slime.trainer.hf_to_megatron.common import CheckpointError
-from slime.trainer.optimizer import allocate_offloaded
+from slime.trainer.optimizer import allocate_moments, allocate_offloaded
 from slime.trainer.stateless_adam import zero_moments
 from slime.trainer.torch_dist_writer import BackgroundWrite
 
@@ -91,6 +91,8 @@ def _start(
     args: Namespace, state: TrainState, root: str | Path, iteration: int, extra: dict[str, Any]
 ) -> BackgroundWrite:
     with_rng = not args.no_save_rng
+    if state.optimizer is not None:
+        allocate_moments(state.optimizer)
     with zero_moments(state.optimizer):
         content = sharded_state(state, loading=False, with_rng=with_rng)
     content.update(
@@ -216,6 +218,7 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
         wanted = sharded_state(state, loading=True, with_rng=with_rng)
         loaded = dist_checkpointing.load(wanted, folder)
         if state.optimizer is not None:
+            _restore_zero_steps(loaded["optimizer"])
             state.optimizer.load_state_dict(loaded["optimizer"])
     for key, chunk in keyed(state.model).items():
         chunk.module.load_state_dict(loaded[key], strict=False)
@@ -224,6 +227,17 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     if with_rng and "rng_state" in loaded:
         set_rng_state(loaded["rng_state"])
     return dict(common.get("slime", {}))
+
+
+def _restore_zero_steps(loaded: Any) -> None:
+    """Megatron does not save a step count of 0, and torch's Adam wants one."""
+    if not isinstance(loaded, dict):
+        return
+    moments = loaded.get("state") if "param_groups" in loaded else None
+    if moments and any("exp_avg" in m for m in moments.values() if isinstance(m, dict)):
+        moments.setdefault("common_step", torch.tensor(0.0))
+    for value in loaded.values():
+        _restore_zero_steps(value)
 
 
 def _check_optimizer(args: Namespace, folder: str, common: dict[str, Any]) -> None:

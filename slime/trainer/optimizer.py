@@ -110,6 +110,19 @@ def _scheduler(args: Namespace, optimizer: MegatronOptimizer) -> OptimizerParamS
     )
 
 
+def allocate_moments(optimizer: MegatronOptimizer) -> None:
+    """Give Adam the moments it would make in its first step, among temporary tensors; a checkpoint
+    from before that step needs them too.
+    """
+    for part in optimizer.chained_optimizers:
+        if part.optimizer is None or part.init_state_fn is None:
+            continue
+        part.init_state_fn(part.optimizer, part.config)
+        if isinstance(part.optimizer, torch.optim.Adam):  # AdamW is one; fused ones count by group
+            for state in part.optimizer.state.values():
+                state.setdefault("step", torch.tensor(0.0))
+
+
 def allocate_offloaded(optimizer: MegatronOptimizer | None) -> None:
     """Before loading: give an offloaded optimizer its state, by a step on noise.
 

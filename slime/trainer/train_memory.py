@@ -12,7 +12,7 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from slime.trainer.deep_ep import protect_deep_ep_buffers
 from slime.trainer.memory_saver import MemorySaver
 from slime.trainer.model_provider import build_model_chunks
-from slime.trainer.optimizer import build_optimizer, to_half_precision, wrap_model
+from slime.trainer.optimizer import allocate_moments, build_optimizer, to_half_precision, wrap_model
 from slime.trainer.regions import GRADIENTS, OPTIMIZER, WEIGHTS
 
 Built = tuple[list[DistributedDataParallel], MegatronOptimizer, OptimizerParamScheduler]
@@ -31,7 +31,7 @@ def build_in_regions(args: Namespace, memory: MemorySaver, role: str = "actor") 
     with memory.region(OPTIMIZER):
         optimizer, scheduler = build_optimizer(args, model)
         if args.offload_train:
-            _allocate_moments(optimizer)
+            allocate_moments(optimizer)
     return model, optimizer, scheduler
 
 
@@ -47,14 +47,3 @@ def _move_weights_out_of_buffers_of_gradients(
             buffer.reload_from_cpu(move_params=True, move_grads=False)
         torch.cuda.synchronize()
         buffer.param_data_cpu = None
-
-
-def _allocate_moments(optimizer: MegatronOptimizer) -> None:
-    """Adam would make them in its first step, among temporary tensors."""
-    for part in optimizer.chained_optimizers:
-        if part.optimizer is None or part.init_state_fn is None:
-            continue
-        part.init_state_fn(part.optimizer, part.config)
-        if isinstance(part.optimizer, torch.optim.Adam):  # AdamW is one; fused ones count by group
-            for state in part.optimizer.state.values():
-                state.setdefault("step", torch.tensor(0.0))

@@ -191,3 +191,14 @@ def test_a_restarted_trainer_goes_on_where_it_ended(hf_model, args_for, rollout_
         whole.train(i, rollout_of(i))
     _assert_same(_state(restarted), _state(whole))
     assert (tmp_path / "save" / "latest_checkpointed_iteration.txt").read_text() == "2\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"use_distributed_optimizer": True}, {"bf16": True}])
+def test_a_checkpoint_from_before_the_first_step(options, hf_model, args_for, rollout_of, tmp_path):
+    args = args_for(hf_model(), **options, save=str(tmp_path), load=str(tmp_path))
+    fresh, _ = _trainer(args)
+    fresh.save_for_restart(str(tmp_path))
+    resumed, _ = _trainer(args)
+    for trainer in (fresh, resumed):
+        trainer.train(0, rollout_of(0))
+    _assert_same(_state(resumed), _state(fresh))
