@@ -75,6 +75,9 @@ def main() -> int:
         env["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{folder}/hypothesis"
     arguments = pytest_arguments(workspace, sys.argv[1:], env)
     shard = shard_of(env)
+    # A test and its conftest may import the modules beside them.
+    files = [argument[7:] for argument in sys.argv[1:] if argument.startswith("--file=")]
+    sys.path[1:1] = sorted({str((workspace / file).parent) for file in files})
     import pytest  # only now is it on the path
 
     code = pytest.main(arguments, plugins=[shard] if shard else [])
