@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from slime.cluster.processes import RUN_ID_VARIABLE
+from slime.cluster.watchdog import LOOK_SECONDS
 from tests.cluster.ended import ended
 
 DRIVER = """
@@ -30,6 +32,16 @@ try:
             raise
 except Interrupted as interrupt:
     sys.exit(128 + interrupt.number)
+"""
+
+MAPS_SHARED_MEMORY = """
+import mmap, tempfile, time
+with tempfile.NamedTemporaryFile(dir="/dev/shm", delete=False) as file:
+    file.write(bytes(4096))
+    file.flush()
+    mapping = mmap.mmap(file.fileno(), 4096)
+    print(file.name, flush=True)
+    time.sleep(60)
 """
 
 
@@ -76,6 +88,32 @@ def test_kill_9_of_the_driver_ends_everything() -> None:
     driver.kill()
     driver.wait(5)
     assert_gone(child, scratch)
+
+
+def test_shared_memory_goes_even_if_its_processes_ended_before_the_driver(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    watchdog = subprocess.Popen(
+        [sys.executable, "-m", "slime.cluster.watchdog", "a-run", str(tmp_path / "scratch")],
+        stdin=subprocess.PIPE,
+        env=environment,
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-c", MAPS_SHARED_MEMORY],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**environment, RUN_ID_VARIABLE: "a-run"},
+    )
+    path = Path(server.stdout.readline().strip())
+    try:
+        time.sleep(3 * LOOK_SECONDS)
+        server.kill()
+        server.wait(5)
+        watchdog.stdin.close()
+        assert watchdog.wait(10) == 0
+        assert not path.exists()
+    finally:
+        server.kill()
+        path.unlink(missing_ok=True)
 
 
 def test_an_error_ends_everything() -> None:
