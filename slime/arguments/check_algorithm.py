@@ -5,12 +5,13 @@ to work.
 from argparse import Namespace
 from collections.abc import Iterator
 
+from slime.arguments.check_rollout import DISTILLATION
 from slime.arguments.errors import Problem, did_you_mean, option
 from slime.arguments.raw import RawArguments
 from slime.arguments.reward import BOXED_PREFIX, DICT_REWARD_KEYS, GRADERS
+from slime.arguments.rollout import DEFAULT_ROLLOUT
 
 _GROUP_BASELINE = ("grpo", "gspo", "cispo", "rloo", "reinforce_plus_plus_baseline")
-_DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
 
 
 def check_advantages(args: Namespace) -> Iterator[Problem]:
@@ -40,6 +41,10 @@ def check_advantages(args: Namespace) -> Iterator[Problem]:
             message,
             "use --advantage-estimator ppo",
         )
+    elif args.num_rollout and args.num_critic_only_steps >= args.num_rollout:
+        message = f"the actor would never train: there are {args.num_rollout} rollouts"
+        remedy = f"give less than {args.num_rollout}"
+        yield Problem("--num-critic-only-steps", args.num_critic_only_steps, message, remedy)
     if args.loss_type == "custom_loss" and args.custom_loss_function_path is None:
         remedy = "name the loss function"
         yield Problem(
@@ -113,6 +118,11 @@ def check_kl(args: Namespace) -> Iterator[Problem]:
             "needed with --opd-type megatron",
             "give the teacher's weights",
         )
+    own = args.custom_rm_path or args.custom_generate_function_path or args.debug_train_only
+    if args.opd_type == "sglang" and args.use_opd and not own:
+        if args.rollout_function_path == DEFAULT_ROLLOUT and not args.rollout_sample_hook_path:
+            message = "nobody asks the teacher for its log-probabilities"
+            yield Problem("--opd-type", "sglang", message, f"add --custom-rm-path {DISTILLATION}")
 
 
 def check_reward(args: Namespace, data_names_grader: bool) -> Iterator[Problem]:
@@ -128,7 +138,7 @@ def check_reward(args: Namespace, data_names_grader: bool) -> Iterator[Problem]:
         or args.custom_generate_function_path
         or args.use_opd
         or args.loss_type == "sft_loss"
-        or args.rollout_function_path != _DEFAULT_ROLLOUT
+        or args.rollout_function_path != DEFAULT_ROLLOUT
         or data_names_grader
     )
     if args.rm_type is None and not has_own_way:
@@ -185,7 +195,7 @@ def check_modes(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         )
         yield Problem("--debug-rollout-only", True, f"contradicts {name}", "keep one of the two")
     elif args.debug_train_only and not (
-        args.load_debug_rollout_data or args.rollout_function_path != _DEFAULT_ROLLOUT
+        args.load_debug_rollout_data or args.rollout_function_path != DEFAULT_ROLLOUT
     ):
         remedy = "give --load-debug-rollout-data, or a --rollout-function-path without engines"
         yield Problem("--debug-train-only", True, "there is nothing to train on", remedy)
@@ -211,10 +221,11 @@ def check_modes(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
             "keep one of the two",
         )
     if not args.debug_rollout_only:
-        yield from _check_schedule(args)
+        yield from check_schedule(args)
 
 
-def _check_schedule(args: Namespace) -> Iterator[Problem]:
+def check_schedule(args: Namespace) -> Iterator[Problem]:
+    """Learning rate, its warm-up, and recomputation."""
     if args.rollout_temperature == 0:
         message = "a greedy rollout has no log-probabilities to train on"
         yield Problem(

@@ -18,6 +18,9 @@ def check_batches(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
         return
     if args.num_rollout is None:
         yield from _check_number_of_rollouts(args, raw)
+    elif args.start_rollout_id is not None and args.start_rollout_id >= args.num_rollout:
+        message = f"nothing is left to do: there are {args.num_rollout} rollouts, from 0"
+        yield Problem("--start-rollout-id", args.start_rollout_id, message, "give a smaller one")
     oversampling = args.over_sampling_batch_size
     if oversampling < args.rollout_batch_size:
         message = f"is less than --rollout-batch-size {args.rollout_batch_size}"

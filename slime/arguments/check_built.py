@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from slime.arguments.check_family import check_family
 from slime.arguments.errors import Problem, option
 from slime.arguments.registry import all_flags
+from slime.arguments.rollout import DEFAULT_ROLLOUT
 
 # Whoever builds one of these takes it out of the list.
 NOT_BUILT = (
@@ -51,4 +52,15 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
         each = args.rollout_num_gpus_per_engine
         yield Problem("--rollout-num-gpus-per-engine", each, message, remedy)
+    yield from _check_top_p(args)
     yield from check_family(args)
+
+
+def _check_top_p(args: Namespace) -> Iterator[Problem]:
+    """The loss needs the tokens that nucleus sampling kept; SGLang's engines do not name them."""
+    own = args.custom_generate_function_path or args.rollout_function_path != DEFAULT_ROLLOUT
+    trains = args.loss_type == "policy_loss" and not args.debug_rollout_only
+    if args.rollout_top_p != 1 and trains and not (own or args.debug_train_only):
+        message = "the engines do not say which tokens they kept, and training needs their ids"
+        remedy = "give 1, or a --custom-generate-function-path that puts them on the samples"
+        yield Problem("--rollout-top-p", args.rollout_top_p, message, remedy)

@@ -121,8 +121,9 @@ def check_mappings(args: Namespace) -> Iterator[Problem]:
 
 def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
     """What the run writes can be written, what it replays is there."""
-    names = {"run_dir": args.run_dir, "save": args.save, "dump_details": args.dump_details}
-    for dest, path in names.items():
+    written = ("run_dir", "save", "dump_details", "update_weight_disk_dir")
+    for dest in (*written, "update_weight_local_checkpoint_dir"):
+        path = getattr(args, dest)
         if path is not None and (dest == "run_dir" or raw.given(dest)):
             message = _why_not_writable(Path(path))
             if message:

@@ -33,6 +33,11 @@ def check_engines(args: Namespace, facts: Facts) -> Iterator[Problem]:
 def _check_model_sizes(args: Namespace) -> Iterator[Problem]:
     """The GPUs of the models: groups against their engines, the sum against the run's."""
     for number, model in enumerate(args.sglang_models):
+        kinds = {group.worker_type for group in model.server_groups}
+        if not kinds & {"regular", "decode"}:
+            place = f"{OPTION} sglang[{number}].server_groups"
+            message = f"has only {' and '.join(sorted(kinds))} groups: nothing generates"
+            yield Problem(place, None, message, "add a regular group")
         for index, group in enumerate(model.server_groups):
             each = group.num_gpus_per_engine
             if group.worker_type != "placeholder" and group.num_gpus % each:

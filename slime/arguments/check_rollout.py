@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from slime.arguments.errors import Problem, option
 
 FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
-_DISTILLATION = "slime.rollout.on_policy_distillation.reward_func"
+DISTILLATION = "slime.rollout.on_policy_distillation.reward_func"
 
 
 def check_rollout(args: Namespace) -> Iterator[Problem]:
@@ -16,7 +16,7 @@ def check_rollout(args: Namespace) -> Iterator[Problem]:
         message = f"nothing is that fresh: the weights change every {least} rollouts"
         remedy = f"give at least {least}, or a smaller --update-weights-interval"
         yield Problem("--max-weight-lag", args.max_weight_lag, message, remedy)
-    if args.custom_rm_path == _DISTILLATION:
+    if args.custom_rm_path == DISTILLATION:
         if args.rm_url is None:
             remedy = "give the address of the teacher's engine: http://host:port/generate"
             yield Problem("--rm-url", None, "needed with the teacher's reward", remedy)

@@ -2,9 +2,11 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
+from math import isfinite, isinf, isnan
 
 from slime.arguments.errors import Problem, option
 from slime.arguments.raw import RawArguments
+from slime.arguments.registry import all_flags
 
 _INFINITY = float("inf")
 
@@ -53,14 +55,13 @@ _RANGES: dict[tuple[float, float], tuple[str, ...]] = {
         "lr_warmup_iters",
         "weight_decay",
         "clip_grad",
+        "adam_eps",
         "num_critic_only_steps",
         "start_rollout_id",
         "eval_temperature",
         "rollout_temperature",
         "rollout_abort_grace",
         "max_weight_lag",
-        "rollout_health_check_interval",
-        "rollout_health_check_timeout",
         "rollout_health_check_first_wait",
         "opsm_delta",
     ),
@@ -106,6 +107,13 @@ def check_ranges(raw: RawArguments) -> Iterator[Problem]:
                     f"at least {low:g}" if high == _INFINITY else f"between {low:g} and {high:g}"
                 )
                 yield Problem(option(name), value, f"must be {wanted}")
+    for name in ("rollout_health_check_interval", "rollout_health_check_timeout"):
+        if not raw.values[name] > 0:
+            yield Problem(option(name), raw.values[name], "must be above 0")
+    yield from _check_finite(raw)
+    if raw.values["log_probs_chunk_size"] != -1 and raw.values["log_probs_chunk_size"] < 1:
+        value = raw.values["log_probs_chunk_size"]
+        yield Problem("--log-probs-chunk-size", value, "must be -1 (all tokens) or at least 1")
     for name in ("rollout_top_k", "eval_top_k"):
         value = raw.values[name]
         if value is not None and value != -1 and value < 1:
@@ -113,6 +121,18 @@ def check_ranges(raw: RawArguments) -> Iterator[Problem]:
     for name in ("rollout_top_p", "eval_top_p"):
         if raw.values[name] == 0:
             yield Problem(option(name), 0.0, "keeps no token", "give a number above 0, at most 1")
+
+
+def _check_finite(raw: RawArguments) -> Iterator[Problem]:
+    """No number is NaN, and only bounds, such as those of clipping, may be infinite."""
+    ranged = {name for names in _RANGES.values() for name in names}
+    for flag in all_flags():
+        name, value = flag.dest, raw.values[flag.dest]
+        if not isinstance(value, float) or isfinite(value):
+            continue
+        unbounded = "clip" in name or name == "opsm_delta"
+        if (isnan(value) and name not in ranged) or (isinf(value) and not unbounded):
+            yield Problem(option(name), value, "must be a finite number")
 
 
 def check_ranks(args: Namespace, raw: RawArguments) -> Iterator[Problem]:

@@ -14,6 +14,10 @@ def check_weights(args: Namespace) -> Iterator[Problem]:
         message = "a delta is a file that brings a checkpoint on disk to the next version"
         remedy = "add --update-weight-transport disk"
         yield Problem("--update-weight-mode", "delta", message, remedy)
+    local, shared = args.update_weight_local_checkpoint_dir, args.update_weight_disk_dir
+    if delta and local == shared:
+        message = "is --update-weight-disk-dir too: a delta would overwrite what it applies to"
+        yield Problem("--update-weight-local-checkpoint-dir", local, message, "give two folders")
     kind = args.update_weight_delta_checksum
     if delta and kind == "blake3" and importlib.util.find_spec("blake3") is None:
         message = "needs the package blake3, which is not installed"

@@ -20,8 +20,10 @@ from typing import Any
 
 import yaml
 
+from slime.arguments.check_algorithm import check_schedule
 from slime.arguments.check_batches import check_split
 from slime.arguments.check_model import check_layout
+from slime.arguments.check_optimizer import check_optimizer
 from slime.arguments.check_sizes import check_ranges, check_ranks
 from slime.arguments.config_file import Entry
 from slime.arguments.errors import ConfigError, Problem, did_you_mean
@@ -116,6 +118,9 @@ def _check_role(args: Namespace) -> Iterator[Problem]:
         yield from check_ranks(args, raw)
         yield from check_layout(args)
         yield from check_split(args)
+    yield from check_optimizer(args)
+    if not args.debug_rollout_only:
+        yield from check_schedule(args)
 
 
 def _read_overrides(path: str) -> tuple[dict[str, list[Entry]], list[Problem]]:

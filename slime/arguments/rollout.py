@@ -2,6 +2,8 @@
 
 from slime.arguments.flag import Flag, FlagGroup, switch
 
+DEFAULT_ROLLOUT = "slime.rollout.sglang_rollout.generate_rollout"
+
 GROUP = FlagGroup(
     "rollout",
     "rollout: sampling, lengths, filters, hooks",
@@ -9,7 +11,7 @@ GROUP = FlagGroup(
         Flag(
             "--rollout-function-path",
             str,
-            "slime.rollout.sglang_rollout.generate_rollout",
+            DEFAULT_ROLLOUT,
             "The function that generates a rollout.",
         ),
         Flag("--rollout-temperature", float, 1.0, "Sampling temperature."),

@@ -12,6 +12,7 @@ from slime.arguments.check_algorithm import (
     check_reward,
 )
 from slime.arguments.check_batches import check_batches
+from slime.arguments.check_companions import check_addresses, check_companions
 from slime.arguments.check_data import check_directories, check_eval_data, check_mappings
 from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
@@ -55,6 +56,8 @@ def validate(
     problems += check_advantages(args)
     problems += check_kl(args)
     problems += check_effects(args)
+    problems += check_companions(args)
+    problems += check_addresses(args)
     problems += check_modes(args, raw)
     problems += check_optimizer(args)
     problems += check_snapshots(args)

@@ -17,6 +17,8 @@ from slime.arguments.registry import all_flags
             "--use-distributed-post --allgather-cp",
             ["--allgather-cp", "--use-distributed-post"],
         ),
+        ("--rollout-top-p 0.9", ["--rollout-top-p"]),
+        ("--rollout-top-p 0.9 --debug-rollout-only", []),
         ("--rollout-data-transport nixl", ["--rollout-data-transport"]),
         ("--rollout-data-transport object-store", []),
     ],
@@ -24,6 +26,12 @@ from slime.arguments.registry import all_flags
 def test_refused(words: str, refused: list[str], argv: list[str]) -> None:
     args = parse_args(argv=[*argv, *words.split()])
     assert sorted(problem.option for problem in check_built(args)) == refused
+
+
+def test_a_function_of_ones_own_may_say_which_tokens_were_kept(argv: list[str]) -> None:
+    args = parse_args(argv=[*argv, "--rollout-top-p", "0.9"])
+    args.custom_generate_function_path = "mine.generate"
+    assert list(check_built(args)) == []
 
 
 def test_one_engine_fits_on_one_node(argv: list[str]) -> None:

@@ -49,6 +49,7 @@ def test_folders_of_the_transports_lie_in_the_run_unless_given(argv: list[str]) 
     args = parse_args(argv=[*argv, *words.split()])
     assert args.update_weight_disk_dir == f"{args.run_dir}/weights"
     assert args.update_weight_local_checkpoint_dir == f"{args.run_dir}/weights_local"
-    args = parse_args(argv=[*argv, "--update-weight-disk-dir", "/shared"])
+    words = "--update-weight-transport disk --update-weight-disk-dir /shared"
+    args = parse_args(argv=[*argv, *words.split()])
     assert args.update_weight_disk_dir == "/shared"
     assert args.update_weight_local_checkpoint_dir is None

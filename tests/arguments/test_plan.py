@@ -6,6 +6,11 @@ from slime.arguments.estimate import count_parameters, engine_gib, train_rank_gi
 from slime.arguments.parse import parse_args
 from slime.arguments.plan import build_plan, rank_coordinates, render
 
+RUNS_ALREADY = (
+    "--rollout-external-engine-addrs h:1 --sglang-router-ip h --sglang-router-port 2 "
+    "--ray-address ray://h"
+)
+
 
 def test_ranks_are_numbered_as_megatron_numbers_them(argv: list[str]) -> None:
     words = "--actor-num-gpus-per-node 8 --tensor-model-parallel-size 2"
@@ -52,7 +57,7 @@ def test_ranks_are_numbered_as_megatron_numbers_them(argv: list[str]) -> None:
         ),
         ("--debug-rollout-only", ["Ray", "rollout manager", "router", "engine 0"]),
         (
-            "--rollout-external-engine-addrs h:1 --sglang-router-ip h --ray-address ray://h",
+            RUNS_ALREADY,
             ["Ray", "train rank 0", "rollout manager", "router", "engine 0"],
         ),
     ],
@@ -63,8 +68,7 @@ def test_processes(argv: list[str], words: str, names: list[str]) -> None:
 
 
 def test_what_runs_already_is_not_started(argv: list[str]) -> None:
-    words = "--rollout-external-engine-addrs h:1 --sglang-router-ip h --ray-address ray://h"
-    plan = build_plan(parse_args(argv=[*argv, *words.split()]))
+    plan = build_plan(parse_args(argv=[*argv, *RUNS_ALREADY.split()]))
     joined = [process.name for process in plan.processes if "not started" in process.role]
     assert joined == ["Ray", "router", "engine 0"]
 
