@@ -6,6 +6,7 @@ so that one start of engines serves all of these tests in a process.
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -45,19 +46,31 @@ def uninterrupted() -> tuple[recipes.Outcome, str]:
     return recipes.train(__file__, words, NUM_GPUS, "qwen3-4B"), dump
 
 
+def resumed(
+    test_file: str, name: str, rollouts: int, optimizer: str, more: Sequence[str]
+) -> recipes.Outcome:
+    """A run without engines, on the rollouts of the uninterrupted one."""
+    _, dump = uninterrupted()
+    words = [*options(rollouts), "--debug-train-only", "--load-debug-rollout-data", dump]
+    words += [*OPTIMIZER[optimizer], *more]
+    return recipes.train(test_file, words, NUM_GPUS, "qwen3-4B", name=name)
+
+
+@cache
+def saved(optimizer: str, more: tuple[str, ...]) -> tuple[recipes.Outcome, Path]:
+    """Two rollouts and a checkpoint, for all tests in the process that go on from this one."""
+    folder = U.cache_dir() / "checkpoints" / U.create_run_id()
+    where = ["--save", str(folder), "--save-interval", "1", *more]
+    outcome = resumed(__file__, "first", 2, optimizer, where)
+    assert (folder / "latest_checkpointed_iteration.txt").read_text().strip() == "1"
+    return outcome, folder
+
+
 def execute(test_file: str, saved_on: str, loaded_on: str, more: Sequence[str] = ()) -> None:
     """Two rollouts, a checkpoint, and the third in a run of its own: as if nothing had been."""
-    expected, dump = uninterrupted()
-    folder = U.cache_dir() / "checkpoints" / U.create_run_id()
-    replay = ["--debug-train-only", "--load-debug-rollout-data", dump, *more]
-
-    def train(name: str, rollouts: int, optimizer: str, *where: str) -> recipes.Outcome:
-        words = [*options(rollouts), *replay, *OPTIMIZER[optimizer], *where]
-        return recipes.train(test_file, words, NUM_GPUS, "qwen3-4B", name=name)
-
-    first = train("first", 2, saved_on, "--save", str(folder), "--save-interval", "1")
-    assert (folder / "latest_checkpointed_iteration.txt").read_text().strip() == "1"
-    second = train("second", 3, loaded_on, "--load", str(folder))
+    expected, _ = uninterrupted()
+    first, folder = saved(saved_on, tuple(more))
+    second = resumed(test_file, "second", 3, loaded_on, ["--load", str(folder), *more])
     assert [record["step"] for record in second.metrics()] == [2]
     for metric in ("train/loss", "train/grad_norm"):
         found = [*first.series(metric), *second.series(metric)]
