@@ -202,7 +202,11 @@ def _check_experts(args: Namespace) -> Iterator[Problem]:
     if args.num_experts % ranks:
         message = f"the model's {args.num_experts} experts cannot be split over {ranks} ranks"
         yield Problem(option, ranks, message, f"give a divisor of {args.num_experts}")
-    if width is not None and width % split:
+    if width is None:
+        message = f"needed with --num-experts {args.num_experts}; config.json has no experts"
+        remedy = "leave out --num-experts for a dense model"
+        yield Problem("--moe-ffn-hidden-size", None, message, remedy)
+    elif width % split:
         message = f"an expert's moe_ffn_hidden_size {width} cannot be split over {split} ranks"
         remedy = f"give a divisor of {width}"
         yield Problem("--expert-tensor-parallel-size", split, message, remedy)

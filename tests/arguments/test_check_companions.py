@@ -61,6 +61,7 @@ def test_a_default_that_is_spelled_out_is_let_pass(problems_of: Collect) -> None
             "--num-critic-only-steps",
             "the actor would never train",
         ),
+        ("--num-experts 8", "--moe-ffn-hidden-size", "needed with --num-experts 8"),
         ("--start-rollout-id 60", "--start-rollout-id", "nothing is left to do"),
         (
             f"{DELTA} --update-weight-disk-dir x --update-weight-local-checkpoint-dir x",
