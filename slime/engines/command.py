@@ -14,6 +14,7 @@ from typing import Any
 
 from slime.arguments.model_config import read_model_config
 from slime.arguments.topology import EnginePlan
+from slime.engines import routed_experts_plugin
 
 LOOPBACK = "127.0.0.1"
 # Imported by the engine when the trainer hands it weights through memory.
@@ -177,6 +178,8 @@ def engine_environment(
         }
         if args.sglang_server_args.get("enable_deterministic_inference"):
             environment["SGLANG_ENABLE_DETERMINISTIC_INFERENCE"] = "1"
+    if args.use_rollout_routing_replay:
+        environment[routed_experts_plugin.VARIABLE] = "1"
     if gpu_ids:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
     return environment | {

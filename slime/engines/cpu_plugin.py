@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 _BACKEND = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend."
+_PIN_HOST_MEMORY = "sglang.srt.mem_cache.pool_host.common._cuda_host_register"
 
 
 def register() -> None:
@@ -26,9 +27,14 @@ def register() -> None:
     HookRegistry.register(_BACKEND + "init_forward_metadata", _forget_plan, HookType.BEFORE)
     HookRegistry.register(_BACKEND + "_run_sdpa_forward_decode", _decode, HookType.AROUND)
     HookRegistry.register(_BACKEND + "_run_sdpa_forward_extend", _extend, HookType.AROUND)
+    HookRegistry.register(_PIN_HOST_MEMORY, _nothing_to_pin, HookType.REPLACE)
     # SGLang loads plug-ins before it sets up logging, so this line goes to the engine's log by
     # itself.
     print(f"slime: batched CPU attention in process {os.getpid()}", file=sys.stderr, flush=True)
+
+
+def _nothing_to_pin(*args: Any, **kwargs: Any) -> None:
+    """The buffer for the routed experts stays as it is: nothing copies to it from a GPU."""
 
 
 def _forget_plan(backend: Any, *args: Any, **kwargs: Any) -> None:

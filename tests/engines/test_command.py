@@ -3,13 +3,14 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.request import proxy_bypass_environment
 
 import pytest
 
 import slime
 from slime.arguments.topology import EnginePlan
-from slime.engines import command
+from slime.engines import command, routed_experts_plugin
 
 
 def make_args(**changes):
@@ -196,3 +197,17 @@ def test_disaggregated_engines_know_their_part():
     assert " ".join(words).count("--encoder-urls http://a:1 http://b:2") == 1
     assert "--pd-disaggregation" in command.router_command(args, 1, 2, disaggregated=True)
     assert "--pd-disaggregation" not in command.router_command(args, 1, 2)
+
+
+def test_engines_of_a_routing_replay_report_experts_without_being_asked(tmp_path):
+    """The router drops the field of a request that asks for them."""
+    replay = make_args(use_rollout_routing_replay=True)
+    for args, wanted in ((make_args(), None), (replay, "1")):
+        environment = command.engine_environment(args, plan(), {}, tmp_path)
+        assert environment.get(routed_experts_plugin.VARIABLE) == wanted
+    request = SimpleNamespace(return_routed_experts=False)
+    routed_experts_plugin.ask(None, request)
+    assert request.return_routed_experts
+    embedding = SimpleNamespace()
+    routed_experts_plugin.ask(None, embedding)
+    assert not vars(embedding)

@@ -116,3 +116,17 @@ def test_plugin_leaves_engines_off_the_cpu_alone(tmp_path):
     """,
     )
     assert "batched" not in output
+
+
+def test_the_buffer_of_routed_experts_is_made_without_cuda(tmp_path):
+    run(
+        tmp_path,
+        PRELUDE
+        + """
+    from sglang.srt.state_capturer.base import BaseHostCache
+
+    cache = BaseHostCache(num_tokens=3, num_layers=2, topk_size=4, name="experts", device="cpu")
+    assert cache.buffer.shape == (3, 2, 4) and not cache.buffer.any()
+    cache.destroy()
+    """,
+    )
