@@ -182,7 +182,7 @@ def _resolve_batches(args: Namespace, facts: Facts) -> None:
     args.train_iters = (args.num_rollout or 0) * args.num_steps_per_rollout
     if args.lr_decay_iters is None:
         args.lr_decay_iters = args.train_iters
-    if args.lr_warmup_fraction is not None:
+    if args.lr_warmup_fraction is not None and 0 <= args.lr_warmup_fraction <= 1:
         args.lr_warmup_iters = int(args.lr_warmup_fraction * args.lr_decay_iters)
 
 

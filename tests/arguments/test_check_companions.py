@@ -75,6 +75,8 @@ def test_a_default_that_is_spelled_out_is_let_pass(problems_of: Collect) -> None
         ),
         ("--entropy-coef nan", "--entropy-coef", "finite"),
         ("--lr inf", "--lr", "finite"),
+        ("--lr-warmup-fraction 1e400", "--lr-warmup-fraction", "between 0 and 1"),
+        ("--lr-warmup-fraction nan", "--lr-warmup-fraction", "between 0 and 1"),
         ("--adam-eps nan", "--adam-eps", "at least 0"),
         (
             "--opd-kl-coef nan --use-opd --opd-type megatron --opd-teacher-load model",
