@@ -10,6 +10,7 @@ from slime.engines.errors import EngineDied
 from slime.engines.host import Host, Process
 
 _ANSWER_SECONDS = 2.0
+_GENERATE_SECONDS = 10.0
 
 
 class State(enum.Enum):
@@ -105,9 +106,16 @@ class Engine:
 
     def answers(self) -> bool:
         """Whether it is up."""
+        return self._is_ok("/health", _ANSWER_SECONDS)
+
+    def generates(self) -> bool:
+        """Whether all of it works: `/health` alone does not notice a frozen scheduler."""
+        return self._is_ok("/health_generate", _GENERATE_SECONDS)
+
+    def _is_ok(self, path: str, timeout: float) -> bool:
         try:
             with requests.Session() as session:
                 session.trust_env = False  # a proxy must not see loopback traffic
-                return session.get(f"{self.url}/health", timeout=_ANSWER_SECONDS).ok
+                return session.get(f"{self.url}{path}", timeout=timeout).ok
         except requests.RequestException:
             return False

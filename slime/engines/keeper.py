@@ -89,7 +89,7 @@ class Keeper:
                     self._log(f"{engine.name} {left_behind[engine.url]}: it waits for weights")
                     self._take_out(engine)
                     engine.state = State.WAITING
-                    if not engine.answers():
+                    if not engine.generates():
                         engine.fail(left_behind[engine.url])
                 elif engine.url in urls and engine.state is State.WAITING:
                     self._admit(engine)

@@ -83,6 +83,14 @@ def test_an_engine_left_behind_by_an_update_serves_no_more_until_it_is_caught_up
     assert engine.state is State.SERVING and engine.process.pid == pid
 
 
+def test_an_engine_frozen_in_an_update_is_started_again(kept):
+    engine = kept.engines[0]
+    url, pid = engine.url, engine.process.pid
+    os.kill(scheduler_of(kept).pid, signal.SIGSTOP)
+    kept.updated([url], {url: "did not answer /begin_weight_update"})
+    comes_back(kept, url, pid)
+
+
 def test_an_engine_that_never_gets_well_ends_the_run(kept, monkeypatch):
     monkeypatch.setattr(kept.engines[0], "starts", 20)
     kept.engines[0].report("fails again and again")
