@@ -91,7 +91,7 @@ def write_hf_model(folder: Path, kind: str, tied: bool = True, seed: int = 0) ->
 
 def with_prediction_layer(source: Path, folder: Path, family: str) -> Path:
     """The model with a copy of its last layer, and random weights around it, as layer to come."""
-    shutil.copytree(source, folder)
+    shutil.copytree(source, folder, dirs_exist_ok=True)
     tensors = load_file(folder / "model.safetensors")
     prefix = "model.mtp_layers.0." if family == "mimo" else "model.layers.2."
     for name, value in list(tensors.items()):
