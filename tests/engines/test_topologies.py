@@ -106,7 +106,8 @@ def test_a_router_of_somebody_else_gets_our_engines_and_loses_them_again(
 def test_what_is_no_engine_is_refused_with_everything_at_once(servers, folders, tmp_path):
     (port,) = free_ports(1)
     router = servers.router_url.removeprefix("http://")
-    args = external_args(folders[0], tmp_path, f"127.0.0.1:{port}", "nonsense", router)
+    args = external_args(folders[0], tmp_path, f"127.0.0.1:{port}", router)
+    args.rollout_external_engine_addrs.append("nonsense")  # a caller of ours that skips the checks
     with pytest.raises(ConfigError) as error:
         apply_external_engine_info_to_args(args)
     assert len(error.value.problems) == 3
