@@ -1,4 +1,4 @@
-"""Engines from a file; one that dies is started again and gets the weights."""
+"""Engines from a file, with health checks and restarts on (tests/faults kills some)."""
 
 from tests.e2e import recipes
 from tests.e2e.launch import U
