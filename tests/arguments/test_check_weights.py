@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -44,12 +45,14 @@ def test_a_checksum_needs_its_package(problems_of: Collect) -> None:
     assert problems_of(*words.split()) == []
 
 
-def test_folders_of_the_transports_lie_in_the_run_unless_given(argv: list[str]) -> None:
+def test_folders_of_the_transports_lie_in_the_run_unless_given(
+    argv: list[str], tmp_path: Path
+) -> None:
     words = "--update-weight-mode delta --update-weight-transport disk --run-dir runs/r"
     args = parse_args(argv=[*argv, *words.split()])
     assert args.update_weight_disk_dir == f"{args.run_dir}/weights"
     assert args.update_weight_local_checkpoint_dir == f"{args.run_dir}/weights_local"
-    words = "--update-weight-transport disk --update-weight-disk-dir /shared"
+    words = f"--update-weight-transport disk --update-weight-disk-dir {tmp_path}"
     args = parse_args(argv=[*argv, *words.split()])
-    assert args.update_weight_disk_dir == "/shared"
+    assert args.update_weight_disk_dir == str(tmp_path)
     assert args.update_weight_local_checkpoint_dir is None

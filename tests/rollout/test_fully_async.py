@@ -21,6 +21,10 @@ from tests.rollout.test_sglang_rollout import check_log_probs
 
 Status = Sample.Status
 PATH = "tests.rollout.test_fully_async."
+FULLY_ASYNC = (
+    "--rollout-function-path",
+    "slime.rollout.fully_async_rollout.generate_rollout_fully_async",
+)
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def test_rollouts_follow_the_data_and_the_last_leaves_nothing_behind(args, sourc
     assert outputs[2].metrics["rollout/queued_groups"] == 0
 
 
-@pytest.mark.flags("--num-rollout", "100", "--max-weight-lag", "3")
+@pytest.mark.flags("--num-rollout", "100", "--max-weight-lag", "3", *FULLY_ASYNC)
 def test_a_worker_holds_back_when_nobody_fetches(args, source):
     generate_rollout_fully_async(args, 0, source)
     worker = args.async_rollout_worker
