@@ -15,6 +15,7 @@ from slime.engines import shared_memory
 
 RUN_ID_VARIABLE = "SLIME_RUN_ID"
 _PROC = Path("/proc")
+_EXEC_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,10 @@ class RunProcesses:
             if stat is None:
                 continue
             parents[pid] = (stat[0], ProcessId(pid, stat[1]))
-            if marker in _read(pid, "environ").split(b"\0"):
+            environ = _read(pid, "environ")
+            if not environ and stat[0] in self.spare:
+                environ = _environ_after_exec(pid)
+            if marker in environ.split(b"\0"):
                 ours.add(pid)
         ours |= _descendants(ours - self.spare, parents)
         living = [parents[pid][1] for pid in ours - self.spare if pid in parents]
@@ -91,6 +95,17 @@ def _read(pid: int, name: str) -> bytes:
         return (_PROC / str(pid) / name).read_bytes()
     except OSError:
         return b""
+
+
+def _environ_after_exec(pid: int) -> bytes:
+    """The environment of a process just started: while it is inside `exec`, there is none to see,
+    though its parent already goes on."""
+    deadline = time.monotonic() + _EXEC_SECONDS
+    environ = b""
+    while not environ and time.monotonic() < deadline:
+        time.sleep(0.01)
+        environ = _read(pid, "environ")
+    return environ
 
 
 def _stat(pid: int) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slime.cluster import processes
 from slime.cluster.processes import RUN_ID_VARIABLE, RunProcesses
 from tests.cluster.ended import ended
 
@@ -53,6 +54,20 @@ def test_finds_a_child_that_cleared_its_environment(run_id: str) -> None:
     processes.end_all()
     parent.wait(5)
     assert ended(child)
+
+
+def test_finds_a_child_in_the_middle_of_exec(run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment cannot be read yet; whoever starts it may be told to end just then."""
+    child = start(SLEEP, run_id)
+    read, empty = processes._read, iter([b""] * 3)
+
+    def in_exec(pid: int, name: str) -> bytes:
+        first = pid == child.pid and name == "environ"
+        return next(empty, read(pid, name)) if first else read(pid, name)
+
+    monkeypatch.setattr(processes, "_read", in_exec)
+    assert RunProcesses(run_id, spare=frozenset({os.getpid()})).end_all() == 1
+    assert child.wait(5) == -signal.SIGTERM
 
 
 def test_an_orphan_seen_before_is_still_ended(run_id: str) -> None:
