@@ -45,6 +45,7 @@ class Supervisor:
         self.scratch = ""
         self.peak_memory_bytes = 0
         self._received: int | None = None
+        self._heard = 0.0
         self._stop_sampling = threading.Event()
         self._before_end: list[tuple[Callable[[], None], bool]] = []
 
@@ -104,10 +105,13 @@ class Supervisor:
 
     def _sample(self) -> None:
         while not self._stop_sampling.wait(_SAMPLE_SECONDS):
+            # An exception that meets a finalizer is ignored: the driver would go on.
+            if self._received is not None and time.monotonic() > self._heard + _SAMPLE_SECONDS:
+                os.kill(os.getpid(), self._received)
             self.peak_memory_bytes = max(self.peak_memory_bytes, self._processes.memory_bytes())
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        self._received = number
+        self._received, self._heard = number, time.monotonic()
         raise Interrupted(number)
 
 

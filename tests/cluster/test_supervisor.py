@@ -25,7 +25,7 @@ try:
         if {fail}:
             raise ValueError("broken")
         try:
-            time.sleep({seconds})
+            {wait}
         except Interrupted:
             if {disguised}:
                 raise SystemError("what Ray's compiled code makes of it")
@@ -46,9 +46,9 @@ with tempfile.NamedTemporaryFile(dir="/dev/shm", delete=False) as file:
 
 
 def start(
-    seconds: float = 60, fail: bool = False, disguised: bool = False
+    wait: str = "time.sleep(60)", fail: bool = False, disguised: bool = False
 ) -> tuple[subprocess.Popen, int, Path]:
-    code = DRIVER.format(seconds=seconds, fail=fail, disguised=disguised)
+    code = DRIVER.format(wait=wait, fail=fail, disguised=disguised)
     driver = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
@@ -78,6 +78,15 @@ def test_a_signal_ends_everything(number: int) -> None:
 
 def test_a_signal_is_known_again_after_compiled_code_hid_it() -> None:
     driver, child, scratch = start(disguised=True)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.wait(15) == 128 + signal.SIGTERM
+    assert_gone(child, scratch, seconds=1)
+
+
+def test_a_signal_that_met_a_finalizer_comes_again() -> None:
+    finalizer = "type('Slow', (), {'__del__': lambda self: time.sleep(1)})(); time.sleep(60)"
+    driver, child, scratch = start(finalizer)
+    time.sleep(0.3)
     driver.send_signal(signal.SIGTERM)
     assert driver.wait(15) == 128 + signal.SIGTERM
     assert_gone(child, scratch, seconds=1)
@@ -123,6 +132,6 @@ def test_an_error_ends_everything() -> None:
 
 
 def test_a_run_that_ends_well_leaves_nothing_either() -> None:
-    driver, child, scratch = start(seconds=0.1)
+    driver, child, scratch = start("time.sleep(0.1)")
     assert driver.wait(15) == 0
     assert_gone(child, scratch, seconds=1)
