@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import requests
 
 from slime.arguments.topology import EnginePlan
-from slime.engines.errors import EngineDied
-from slime.engines.host import Host, Process
+from slime.engines.host import Host
+from slime.engines.server import Server
 
 _ANSWER_SECONDS = 2.0
 _GENERATE_SECONDS = 10.0
@@ -22,7 +22,7 @@ class State(enum.Enum):
     ENDED = "has ended"
 
 
-class Engine:
+class Engine(Server):
     """See the module. `url` is set by `start`, or is that of an engine that runs already.
 
     Attributes:
@@ -40,15 +40,12 @@ class Engine:
         encoders: Sequence["Engine"] = (),
     ) -> None:
         """`host` starts it (None: it runs already); `encoders` encode media for it."""
+        super().__init__(f"engine {plan.index}", plan.address)
         self.plan, self.trained = plan, trained
-        self.name = f"engine {plan.index}"
-        self.url = plan.address
         self.state = State.STARTING
         self.starts = 0
         self.node = host.node if host is not None else ""
         self._host, self._gpu_ids, self._encoders = host, list(gpu_ids), list(encoders)
-        self._process: Process | None = None
-        self._failure = ""
 
     def choose_port(self) -> None:
         """Set `url` to where it will be started."""
@@ -63,30 +60,16 @@ class Engine:
             EngineDied: its machine is gone.
         """
         assert self._host is not None, "an engine of somebody else"
-        self._failure = ""
+        self.forget_failure()
         self.state, self.starts = State.STARTING, self.starts + 1
         port = int(self.url.rsplit(":", 1)[1])
         encoder_urls = [encoder.url for encoder in self._encoders]
-        self._process = self._host.start(self.plan, port, encoder_urls, self._gpu_ids)
-
-    @property
-    def process(self) -> Process | None:
-        """Its process; None if somebody else started it."""
-        return self._process
+        self.process = self._host.start(self.plan, port, encoder_urls, self._gpu_ids)
 
     @property
     def health_url(self) -> str:
         """Answers 200 when all its processes are well: generates a token where nothing else is."""
         return f"{self.url}/health_generate"
-
-    def failure(self) -> str:
-        """Why it cannot be used: how it ended, or what was reported; empty if nothing is known."""
-        if self._process is not None:
-            try:
-                self._process.check()
-            except EngineDied as error:
-                return str(error)
-        return self._failure
 
     def report(self, reason: str) -> None:
         """A check of engines in service found that it does not work.
@@ -100,22 +83,19 @@ class Engine:
         """It cannot be used as it is."""
         self._failure = self._failure or f"{self.name} {reason}\n{self.log_tail()}"
 
-    def log_tail(self, lines: int = 25) -> str:
-        """The last lines of its log."""
-        return self._process.log_tail(lines) if self._process else f"(the log is at {self.url})"
-
     def answers(self) -> bool:
         """Whether it is up."""
-        return self._is_ok("/health", _ANSWER_SECONDS)
+        return _is_ok(f"{self.url}/health", _ANSWER_SECONDS)
 
     def generates(self) -> bool:
         """Whether all of it works: `/health` alone does not notice a frozen scheduler."""
-        return self._is_ok("/health_generate", _GENERATE_SECONDS)
+        return _is_ok(self.health_url, _GENERATE_SECONDS)
 
-    def _is_ok(self, path: str, timeout: float) -> bool:
-        try:
-            with requests.Session() as session:
-                session.trust_env = False  # a proxy must not see loopback traffic
-                return session.get(f"{self.url}{path}", timeout=timeout).ok
-        except requests.RequestException:
-            return False
+
+def _is_ok(url: str, timeout: float) -> bool:
+    try:
+        with requests.Session() as session:
+            session.trust_env = False  # a proxy must not see loopback traffic
+            return session.get(url, timeout=timeout).ok
+    except requests.RequestException:
+        return False

@@ -7,8 +7,8 @@ import requests
 
 from slime.arguments.topology import DEFAULT_MODEL, EnginePlan
 from slime.engines.command import bootstrap_port
-from slime.engines.errors import EngineDied
 from slime.engines.host import Process
+from slime.engines.server import Server
 
 _ANSWER_SECONDS = 10.0
 _LEAVE_SECONDS = 10.0
@@ -20,13 +20,12 @@ def router_name(model: str) -> str:
     return "router" if model == DEFAULT_MODEL else f"router of {model}"
 
 
-class Router:
-    """That of `model`. `process` is None for a router that somebody else runs."""
+class Router(Server):
+    """That of `model`."""
 
     def __init__(self, model: str, url: str, process: Process | None) -> None:
-        self.model, self.url, self.process = model, url, process
-        self.name = router_name(model)
-        self._failure = ""
+        super().__init__(router_name(model), url, process)
+        self.model = model
         self._http = requests.Session()
         self._http.trust_env = False  # a proxy from the environment must not see loopback traffic
 
@@ -35,26 +34,9 @@ class Router:
         """Answers 200 when all is well."""
         return f"{self.url}/liveness"
 
-    def forget_failure(self) -> None:
-        """What was reported is no longer true."""
-        self._failure = ""
-
     def report(self, reason: str) -> None:
         """Somebody found that it does not work."""
         self._failure = self._failure or f"{self.name} {reason}"
-
-    def failure(self) -> str:
-        """Why it cannot be used: how it ended, or what was reported; empty if nothing is known."""
-        if self.process is not None:
-            try:
-                self.process.check()
-            except EngineDied as error:
-                return str(error)
-        return self._failure
-
-    def log_tail(self, lines: int = 25) -> str:
-        """The last lines of its log."""
-        return self.process.log_tail(lines) if self.process else f"(the log is at {self.url})"
 
     def answers(self) -> bool:
         """Whether it takes engines."""
