@@ -7,7 +7,7 @@ from typing import Any
 
 from slime.arguments.errors import Problem
 from slime.arguments.hf_shapes import FAMILIES, Shapes, disagreements
-from slime.arguments.model_config import rope_kind
+from slime.arguments.model_config import rope_kind, rope_settings
 from slime.arguments.weight_files import read_shapes
 
 # Megatron has these numbers of Llama 3 built in.
@@ -86,7 +86,7 @@ def _is_fp8_blocks(quantization: dict[str, Any]) -> bool:
 
 
 def _unsupported_rope(config: dict[str, Any]) -> Iterator[str]:
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope_settings(config)
     kind, latent = rope_kind(config), bool(config.get("kv_lora_rank"))
     if kind not in ("default", "yarn" if latent else "llama3"):
         yield f"rope scaling {kind}, which is not supported for this model"

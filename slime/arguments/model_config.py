@@ -74,14 +74,19 @@ def _dense_shape(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """The rotary embedding's own settings, by their newer or their older name; maybe none."""
+    return config.get("rope_parameters") or config.get("rope_scaling") or {}
+
+
 def rope_kind(config: dict[str, Any]) -> str:
     """How the rotary embedding is scaled: `default` for not at all, `llama3`, `yarn`, ..."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope_settings(config)
     return str(rope.get("rope_type") or rope.get("type") or "default")
 
 
 def _position_shape(config: dict[str, Any]) -> dict[str, Any]:
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope_settings(config)
     base = config.get("rope_theta", rope.get("rope_theta"))
     percent = config.get("partial_rotary_factor", rope.get("partial_rotary_factor"))
     llama3 = rope_kind(config) == "llama3"
@@ -145,8 +150,7 @@ def _moe_layer_freq(config: dict[str, Any]) -> int | list[int]:
 def _mla_shape(config: dict[str, Any]) -> dict[str, Any]:
     if not config.get("kv_lora_rank"):
         return {}
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    yarn = rope if rope_kind(config) == "yarn" else {}
+    yarn = rope_settings(config) if rope_kind(config) == "yarn" else {}
     return {
         "multi_latent_attention": True,
         "q_lora_rank": config.get("q_lora_rank"),

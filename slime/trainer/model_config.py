@@ -15,6 +15,8 @@ from megatron.core.transformer.transformer_config import (
     TransformerConfig,
 )
 
+from slime.arguments.model_config import rope_settings
+
 # Fused kernels of Apex and TransformerEngine; never there on a CPU.
 _FUSIONS = (
     "apply_rope_fusion",
@@ -85,9 +87,9 @@ def transformer_config(args: Namespace) -> TransformerConfig:
 
 def _latent_attention(args: Namespace) -> dict[str, Any]:
     """What Megatron's command line has no option for, from config.json."""
-    rope = args.hf_architecture.get("rope_parameters") or args.hf_architecture.get("rope_scaling")
+    rope = rope_settings(args.hf_architecture)
     names = ("original_max_position_embeddings", "beta_fast", "beta_slow")
-    yarn = {name: rope[name] for name in names if name in (rope or {})}
+    yarn = {name: rope[name] for name in names if name in rope}
     return {**yarn, "q_lora_rank": args.q_lora_rank}  # None is a value: queries uncompressed
 
 
