@@ -5,17 +5,15 @@ from collections.abc import Iterator
 
 from slime.arguments.check_family import check_family
 from slime.arguments.errors import Problem, option
-from slime.arguments.registry import all_flags
+from slime.arguments.registry import given_options
 from slime.arguments.rollout import DEFAULT_ROLLOUT
 
 # Whoever builds one of these takes it out of the list.
 NOT_BUILT = (
-    # memory and placement
     # engines and transport
     "http_proxy",
     "use_distributed_post",
     "rollout_buffer_url",
-    # algorithms
     # trainer
     "allgather_cp",
     "megatron_deepgemm_forward_layers",
@@ -38,11 +36,10 @@ def check_built(args: Namespace) -> Iterator[Problem]:
     Apart from `validate`: what is planned for these options is right and tested already, so they
     are refused only where a run would start.
     """
-    defaults = {flag.dest: flag.default for flag in all_flags()}
+    given = given_options(args)
     for dest in NOT_BUILT:
-        value = getattr(args, dest)
-        if dest in args.raw_options and value != defaults[dest]:
-            yield Problem(option(dest), value, _MESSAGE, "leave it out")
+        if dest in given:
+            yield Problem(option(dest), given[dest], _MESSAGE, "leave it out")
     for dest, values in NOT_BUILT_VALUES.items():
         if getattr(args, dest) in values:
             kept = "leave it out, or give another value"

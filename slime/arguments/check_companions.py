@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from slime.arguments.check_rollout import FULLY_ASYNC
 from slime.arguments.errors import Problem, option
-from slime.arguments.registry import all_flags
+from slime.arguments.registry import given_options
 from slime.arguments.rollout import DEFAULT_ROLLOUT
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
@@ -55,11 +55,10 @@ def check_companions(args: Namespace) -> Iterator[Problem]:
             "add --load-debug-rollout-data",
         ),
     )
-    defaults = {flag.dest: flag.default for flag in all_flags()}
+    given = given_options(args)
     for dest, there, remedy in needs:
-        value = getattr(args, dest)
-        if dest in args.raw_options and value != defaults[dest] and not there:
-            yield Problem(option(dest), value, "has no effect", remedy)
+        if dest in given and not there:
+            yield Problem(option(dest), given[dest], "has no effect", remedy)
 
 
 def check_addresses(args: Namespace) -> Iterator[Problem]:

@@ -1,6 +1,8 @@
 """All options of slime in the order of `--help`."""
 
+from argparse import Namespace
 from functools import cache
+from typing import Any
 
 from slime.arguments import (
     algorithm,
@@ -51,6 +53,15 @@ GROUPS: tuple[FlagGroup, ...] = (
 def all_flags() -> tuple[Flag, ...]:
     """Every flag of every group."""
     return tuple(flag for group in GROUPS for flag in group.flags)
+
+
+def given_options(args: Namespace) -> dict[str, Any]:
+    """Attribute -> value of what was given and is not the default."""
+    return {
+        flag.dest: value
+        for flag in all_flags()
+        if flag.dest in args.raw_options and (value := getattr(args, flag.dest)) != flag.default
+    }
 
 
 @cache
