@@ -6,6 +6,7 @@ Only the headers are read (the format: 8 bytes of length, JSON, then the tensors
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,19 @@ _EMBEDDING = re.compile(r"^(?:language_model\.)?model\.(?:language_model\.)?embe
 
 
 def read_shapes(file: Path) -> dict[str, list[int]]:
-    """Tensor shapes by name.
+    """Tensor shapes by name, not to be changed: who asks again gets the same ones.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no safetensors file, or not a whole one.
     """
-    size = file.stat().st_size
+    found = file.stat()
+    return _read_header(file, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)  # two checks ask for them, and a large model's take a tenth of a second
+def _read_header(file: Path, size: int, changed_ns: int) -> dict[str, list[int]]:
+    """The shapes in a file of this size, as it was when it was last changed."""
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 or length > _LONGEST_HEADER:
