@@ -12,7 +12,7 @@ from slime.algorithms import advantages as estimators
 from slime.algorithms.kl import compute_approx_kl
 from slime.algorithms.reducers import masked_whiten
 from slime.hooks.loading import load_function
-from slime.trainer.cp_utils import all_gather_with_cp, slice_log_prob_with_cp
+from slime.trainer.cp_utils import gather_responses, slice_responses
 from slime.trainer.rollout_tensors import RolloutBatch
 
 PerSample = list[torch.Tensor]
@@ -47,13 +47,11 @@ def compute_advantages_and_returns(args: Namespace, rollout_data: RolloutBatch) 
 
 def _held(data: RolloutBatch, whole: PerSample) -> PerSample:
     """The parts of whole responses that this context-parallel rank holds."""
-    rows = zip(whole, data["total_lengths"], data["response_lengths"], strict=True)
-    return [slice_log_prob_with_cp(part, total, response) for part, total, response in rows]
+    return slice_responses(whole, data["total_lengths"], data["response_lengths"])
 
 
 def _whole(data: RolloutBatch, held: PerSample) -> PerSample:
-    rows = zip(held, data["total_lengths"], data["response_lengths"], strict=True)
-    return [all_gather_with_cp(part, total, response) for part, total, response in rows]
+    return gather_responses(held, data["total_lengths"], data["response_lengths"])
 
 
 def _kl_cost(args: Namespace, data: RolloutBatch) -> PerSample:

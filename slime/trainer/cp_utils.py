@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.distributed as dist
@@ -45,6 +45,22 @@ def all_gather_with_cp(
     return cp.gather_response(tensor, total_length, response_length, cp_group())
 
 
+def slice_responses(
+    whole: Iterable[torch.Tensor], total_lengths: list[int], response_lengths: list[int]
+) -> list[torch.Tensor]:
+    """This rank's parts of whole responses, one tensor per sample."""
+    rows = zip(whole, total_lengths, response_lengths, strict=True)
+    return [slice_log_prob_with_cp(part, total, response) for part, total, response in rows]
+
+
+def gather_responses(
+    held: Iterable[torch.Tensor], total_lengths: list[int], response_lengths: list[int]
+) -> list[torch.Tensor]:
+    """The whole responses from the parts of all ranks, one tensor per sample; differentiable."""
+    rows = zip(held, total_lengths, response_lengths, strict=True)
+    return [all_gather_with_cp(part, total, response) for part, total, response in rows]
+
+
 def get_sum_of_sample_mean(
     total_lengths: list[int],
     response_lengths: list[int],
@@ -56,9 +72,8 @@ def get_sum_of_sample_mean(
 
     See :func:`slime.algorithms.reducers.sample_sum_reducer`.
     """
-    rows = zip(loss_masks, total_lengths, response_lengths, strict=True)
     return sample_sum_reducer(
-        [slice_log_prob_with_cp(mask, total, response) for mask, total, response in rows],
+        slice_responses(loss_masks, total_lengths, response_lengths),
         sample_denoms,
         calculate_per_token_loss,
         full_loss_masks=loss_masks,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from megatron.core import parallel_state
 
-from slime.trainer.cp_utils import all_gather_with_cp, slice_log_prob_with_cp
+from slime.trainer.cp_utils import gather_responses, slice_responses
 from slime.trainer.rollout_tensors import RolloutBatch
 
 PerPosition = dict[int, np.ndarray]
@@ -28,8 +28,7 @@ def tell(data: RolloutBatch, key: str) -> PerPosition:
         return {}
     if key not in data:
         raise ValueError(f"--custom-advantage-function-path gave no {key!r}: a critic needs them")
-    rows = zip(data[key], data["total_lengths"], data["response_lengths"], strict=True)
-    whole = [all_gather_with_cp(part, total, response) for part, total, response in rows]
+    whole = gather_responses(data[key], data["total_lengths"], data["response_lengths"])
     others = (
         parallel_state.get_tensor_model_parallel_rank(),
         parallel_state.get_context_parallel_rank(),
@@ -51,8 +50,7 @@ def hear(data: RolloutBatch, key: str, told: PerPosition) -> None:
         raise ValueError(f"no {key} for the samples at {missing[:10]} of the rollout")
     device = data["loss_masks"][0].device if data["loss_masks"] else "cpu"
     whole = [torch.from_numpy(told[at].copy()).to(device) for at in _positions(data)]
-    rows = zip(whole, data["total_lengths"], data["response_lengths"], strict=True)
-    data[key] = [slice_log_prob_with_cp(part, total, response) for part, total, response in rows]
+    data[key] = slice_responses(whole, data["total_lengths"], data["response_lengths"])
 
 
 def _positions(data: RolloutBatch) -> list[int]:

@@ -15,8 +15,8 @@ import torch
 
 from slime.algorithms.importance import importance_weights, mismatch_metrics
 from slime.hooks.loading import load_function
-from slime.trainer.cp_utils import all_gather_with_cp, slice_log_prob_with_cp
-from slime.trainer.loss_terms import Reducer, local_parts
+from slime.trainer.cp_utils import gather_responses, slice_responses
+from slime.trainer.loss_terms import Reducer, local_parts, split_local, whole_responses
 from slime.trainer.micro_batch import MicroBatch
 
 Flat = dict[str, torch.Tensor]
@@ -58,10 +58,9 @@ def _correction(level: str, mode: str) -> Correction:
         response_lengths: list[int],
         **kwargs: Any,
     ) -> tuple[torch.Tensor, list[torch.Tensor], Flat]:
-        lengths = list(zip(total_lengths, response_lengths, strict=True))
         weights, outside = importance_weights(
-            _whole(train_log_probs, lengths),
-            _whole(rollout_log_probs, lengths),
+            gather_responses(train_log_probs, total_lengths, response_lengths),
+            gather_responses(rollout_log_probs, total_lengths, response_lengths),
             loss_masks,
             level,
             mode,
@@ -71,7 +70,10 @@ def _correction(level: str, mode: str) -> Correction:
         masks = loss_masks
         if mode != "truncate":
             masks = [mask * (1 - out) for mask, out in zip(loss_masks, outside, strict=True)]
-        held, clipped = _held(weights, lengths), _held(outside, lengths)
+        held, clipped = (
+            torch.cat(slice_responses(whole, total_lengths, response_lengths))
+            for whole in (weights, outside)
+        )
         return pg_loss * held, masks, {"tis": held, "tis_clipfrac": clipped}
 
     correct.__doc__ = f"{mode} by the ratio of a {level}: slime.algorithms.importance."
@@ -99,12 +101,11 @@ def correct_loss(
     """The loss [n] corrected as ``--use-tis`` says, the loss masks left, and metrics [n]."""
     path = args.custom_tis_function_path
     function: Correction = load_function(path) if path else truncate_by_token
-    sizes = [len(part) for part in micro_batch.of("advantages")]
     corrected, masks, values = function(
         args,
         pg_loss=loss,
-        train_log_probs=list(train.split(sizes)),
-        rollout_log_probs=list(rollout.split(sizes)),
+        train_log_probs=split_local(micro_batch, train),
+        rollout_log_probs=split_local(micro_batch, rollout),
         loss_masks=micro_batch.of("loss_masks"),
         total_lengths=micro_batch.of("total_lengths"),
         response_lengths=micro_batch.of("response_lengths"),
@@ -119,22 +120,9 @@ def mismatch(
     """``--get-mismatch-metrics``: sums over samples, see
     :func:`slime.algorithms.importance.mismatch_metrics`.
     """
-    sizes = [len(part) for part in micro_batch.of("rollout_log_probs")]
-    lengths = list(
-        zip(micro_batch.of("total_lengths"), micro_batch.of("response_lengths"), strict=True)
-    )
     values = mismatch_metrics(
-        _whole(list(train.split(sizes)), lengths),
-        _whole(list(rollout.split(sizes)), lengths),
+        whole_responses(micro_batch, train),
+        whole_responses(micro_batch, rollout),
         micro_batch.of("loss_masks"),
     )
     return {name: reduce(torch.cat(local_parts(micro_batch, v))) for name, v in values.items()}
-
-
-def _whole(local: list[torch.Tensor], lengths: list[tuple[int, int]]) -> list[torch.Tensor]:
-    return [all_gather_with_cp(part, *n) for part, n in zip(local, lengths, strict=True)]
-
-
-def _held(whole: list[torch.Tensor], lengths: list[tuple[int, int]]) -> torch.Tensor:
-    rows = zip(whole, lengths, strict=True)
-    return torch.cat([slice_log_prob_with_cp(part, *n) for part, n in rows])

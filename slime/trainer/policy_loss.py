@@ -13,9 +13,14 @@ import torch
 from slime.algorithms.kl import compute_approx_kl, compute_gspo_kl, compute_opsm_mask
 from slime.algorithms.losses import compute_cispo_loss, compute_policy_loss
 from slime.hooks.loading import load_function
-from slime.trainer.cp_utils import all_gather_with_cp
 from slime.trainer.importance import correct_loss, mismatch
-from slime.trainer.loss_terms import Metrics, Reducer, local_mask
+from slime.trainer.loss_terms import (
+    Metrics,
+    Reducer,
+    local_mask,
+    split_local,
+    whole_responses,
+)
 from slime.trainer.micro_batch import MicroBatch
 from slime.trainer.response_log_probs import response_log_probs
 
@@ -107,27 +112,17 @@ def _log_ratio(
     """log p_old - log p, per token or per sequence (GSPO); and extra per-token values."""
     if args.advantage_estimator != "gspo" and not args.use_opsm:
         return old - new, {}
-    sizes = [len(part) for part in micro_batch.of("advantages")]
-    lengths = list(
-        zip(micro_batch.of("total_lengths"), micro_batch.of("response_lengths"), strict=True)
-    )
     masks = micro_batch.of("loss_masks")
-
-    def whole(values: torch.Tensor) -> list[torch.Tensor]:
-        return [
-            all_gather_with_cp(v, *n) for v, n in zip(values.split(sizes), lengths, strict=True)
-        ]
-
-    whole_new, whole_old = whole(new), whole(old)
+    whole_new, whole_old = whole_responses(micro_batch, new), whole_responses(micro_batch, old)
     extra = {}
     if args.use_opsm:
         mask, _ = compute_opsm_mask(
-            args, whole_new, whole_old, list(advantages.split(sizes)), masks
+            args, whole_new, whole_old, split_local(micro_batch, advantages), masks
         )
         extra = {"opsm_mask": mask, "opsm_dropped": 1.0 - mask}
     if args.advantage_estimator != "gspo":
         return old - new, extra
-    return compute_gspo_kl(whole_new, whole_old, list(new.split(sizes)), masks), extra
+    return compute_gspo_kl(whole_new, whole_old, split_local(micro_batch, new), masks), extra
 
 
 def _surrogate(

@@ -10,7 +10,7 @@ from megatron.core import parallel_state
 from slime.algorithms.cp import response_spans
 from slime.algorithms.log_probs import calculate_log_probs_and_entropy
 from slime.trainer.cp_utils import cp_group
-from slime.trainer.loss_terms import local_parts
+from slime.trainer.loss_terms import split_local
 from slime.trainer.micro_batch import MicroBatch
 
 
@@ -82,8 +82,7 @@ def log_probs_function(
     log_probs, entropy = response_log_probs(
         args, output, micro_batch, args.use_rollout_entropy, False
     )
-    sizes = [len(part) for part in local_parts(micro_batch, micro_batch.of("loss_masks"))]
-    result = {"log_probs": list(log_probs.split(sizes))}
+    result = {"log_probs": split_local(micro_batch, log_probs)}
     if entropy is not None:
-        result["entropy"] = list(entropy.split(sizes))
+        result["entropy"] = split_local(micro_batch, entropy)
     return result

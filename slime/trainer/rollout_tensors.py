@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from slime.trainer.cp_utils import slice_log_prob_with_cp
+from slime.trainer.cp_utils import slice_responses
 
 _NUMPY = {torch.long: np.int64, torch.float32: np.float32}
 RolloutBatch = dict[str, Any]
@@ -35,18 +35,14 @@ def tensorize_rollout_data_for_training(rollout_data: RolloutBatch) -> None:
                 torch.as_tensor(np.asarray(v), dtype=torch.long, device=device)
                 for v in rollout_data[key]
             ]
-    lengths = list(
-        zip(rollout_data["total_lengths"], rollout_data["response_lengths"], strict=True)
-    )
     for key in _PER_TOKEN:
         if rollout_data.get(key) is None:
             rollout_data.pop(key, None)
             continue
         values = to_tensors(rollout_data[key], torch.float32, device)
-        rollout_data[key] = [
-            slice_log_prob_with_cp(value, total, response)
-            for value, (total, response) in zip(values, lengths, strict=True)
-        ]
+        rollout_data[key] = slice_responses(
+            values, rollout_data["total_lengths"], rollout_data["response_lengths"]
+        )
 
 
 def to_tensors(values: Any, dtype: torch.dtype, device: torch.device | str) -> list[torch.Tensor]:
