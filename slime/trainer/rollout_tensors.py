@@ -31,10 +31,7 @@ def tensorize_rollout_data_for_training(rollout_data: RolloutBatch) -> None:
     rollout_data["loss_masks"] = to_tensors(rollout_data["loss_masks"], torch.float32, device)
     for key in _TOP_P:
         if rollout_data.get(key) is not None:
-            rollout_data[key] = [
-                torch.as_tensor(np.asarray(v), dtype=torch.long, device=device)
-                for v in rollout_data[key]
-            ]
+            rollout_data[key] = to_tensors(rollout_data[key], torch.long, device)
     for key in _PER_TOKEN:
         if rollout_data.get(key) is None:
             rollout_data.pop(key, None)
