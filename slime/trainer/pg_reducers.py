@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from slime.trainer.cp_utils import get_sum_of_sample_mean
+from slime.trainer.loss_terms import Reducer
 
-Reducer = Callable[[torch.Tensor], torch.Tensor]
 MakeReducer = Callable[[list[int], list[int], list[torch.Tensor], bool], Reducer]
 
 
