@@ -11,8 +11,8 @@ _INTERVAL = 1.0  # seconds between two lines, or between two states of one on a 
 class Progress:
     """Counts bytes; says so on stderr, at most once a second, and not at all if it was quick."""
 
-    def __init__(self, description: str, total: int | None = None) -> None:
-        self._description, self._total, self._done = description, total, 0
+    def __init__(self, description: str) -> None:
+        self._description, self._done = description, 0
         self._begin = self._said = time.monotonic()
 
     def add(self, nbytes: int) -> None:
@@ -29,6 +29,5 @@ class Progress:
 
     def _say(self, end: str) -> None:
         rate = self._done / max(time.monotonic() - self._begin, 1e-9)
-        of = "" if self._total is None else f" of {self._total / 1e9:.1f}"
-        text = f"{self._description}: {self._done / 1e9:.1f}{of} GB, {rate / 1e9:.2f} GB/s"
+        text = f"{self._description}: {self._done / 1e9:.1f} GB, {rate / 1e9:.2f} GB/s"
         print(text, end=end, file=sys.stderr, flush=True)
