@@ -12,7 +12,7 @@ from megatron.core.packed_seq_params import PackedSeqParams
 
 from slime.algorithms.cp import chunk_length, logits_and_tokens_offset, response_spans
 from slime.trainer.cp_utils import cp_group, slice_with_cp
-from slime.trainer.rollout_tensors import RolloutBatch
+from slime.trainer.rollout_tensors import RolloutBatch, batches_of_step
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,8 @@ def _packed_seq_params(lengths: list[int], device: torch.device) -> PackedSeqPar
 
 
 def micro_batches_of_step(args: Namespace, data: RolloutBatch, step: int) -> list[MicroBatch]:
-    """The micro-batches of one optimizer step, as the rollout side's schedule has them."""
-    begin = sum(data["num_microbatches"][:step])
-    indices = data["micro_batch_indices"][begin : begin + data["num_microbatches"][step]]
-    return [pack(args, data, list(samples), step) for samples in indices]
+    """The micro-batches of one optimizer step, packed."""
+    return [pack(args, data, list(samples), step) for samples in batches_of_step(data, step)]
 
 
 def iterators(micro_batches: list[MicroBatch], chunks: int) -> list[Iterator[MicroBatch]]:

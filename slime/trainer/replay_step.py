@@ -91,9 +91,9 @@ def replay(folder: Path, rank: int) -> dict[str, Any]:
 
 def _one_by_one(data: dict[str, Any], step: int) -> dict[str, Any]:
     """The data with only ``step``, each sample a micro-batch of its own."""
-    begin = sum(data["num_microbatches"][:step])
-    batches = data["micro_batch_indices"][begin : begin + data["num_microbatches"][step]]
-    alone = [[place] for batch in batches for place in batch]
+    from slime.trainer.rollout_tensors import batches_of_step
+
+    alone = [[place] for batch in batches_of_step(data, step) for place in batch]
     return {
         **data,
         "micro_batch_indices": alone,

@@ -170,6 +170,16 @@ def _check_kept(index: int, ids: np.ndarray, offsets: np.ndarray, batch: Rollout
         )
 
 
+def batches_of_step(batch: RolloutBatch, step: int) -> list[list[int]]:
+    """The micro-batches of one optimizer step, as the rollout side's schedule has them.
+
+    Each is a list of indices into the rank's samples.
+    """
+    begin = sum(batch["num_microbatches"][:step])
+    batches: list[list[int]] = batch["micro_batch_indices"]
+    return batches[begin : begin + batch["num_microbatches"][step]]
+
+
 def _sample_denoms(batch: RolloutBatch) -> list[float]:
     """Mask sum of the rollout each sample belongs to: a rollout that fanned out counts once.
 

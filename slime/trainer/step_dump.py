@@ -17,16 +17,13 @@ import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
 from safetensors.torch import load_file, save_file
 
-from slime.trainer.rollout_tensors import RolloutBatch
+from slime.trainer.rollout_tensors import RolloutBatch, batches_of_step
 
 
 def samples_of(data: RolloutBatch, step: int) -> list[Any]:
     """Indices of this rank's samples of a step, as the rollout side numbers them."""
-    begin = sum(data["num_microbatches"][:step])
-    batches = data["micro_batch_indices"][begin : begin + data["num_microbatches"][step]]
-    places = [place for batch in batches for place in batch]
     numbers = data.get("sample_indices", range(len(data["tokens"])))
-    return [numbers[place] for place in places]
+    return [numbers[place] for batch in batches_of_step(data, step) for place in batch]
 
 
 def write(
