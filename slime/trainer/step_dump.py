@@ -18,6 +18,7 @@ from megatron.core.distributed import DistributedDataParallel
 from safetensors.torch import load_file, save_file
 
 from slime.trainer.rollout_tensors import RolloutBatch, batches_of_step
+from slime.trainer.sample_lists import join_lists, on_host, split_lists
 
 
 def samples_of(data: RolloutBatch, step: int) -> list[Any]:
@@ -36,13 +37,9 @@ def write(
 ) -> None:
     """Write this rank's files; every rank calls it."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {f"weight/{name}": param for name, param in _named(model)}
-    plain = {}
-    for key, value in data.items():
-        if isinstance(value, list) and value and isinstance(value[0], (torch.Tensor, np.ndarray)):
-            tensors |= {f"data/{key}/{i}": torch.as_tensor(part) for i, part in enumerate(value)}
-        else:
-            plain[key] = value
+    lists, plain = split_lists(data)
+    tensors = {f"weight/{name}": on_host(param) for name, param in _named(model)}
+    tensors |= {f"data/{name}": tensor for name, tensor in lists.items()}
     content = {
         "role": role,
         "rank": dist.get_rank(),
@@ -53,26 +50,19 @@ def write(
         "args": {key: _jsonable(value) for key, value in vars(args).items()},
     }
     path = folder / f"rank{dist.get_rank()}"
-    held = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-    save_file(held, path.with_suffix(".safetensors"))
+    save_file(tensors, path.with_suffix(".safetensors"))
     path.with_suffix(".json").write_text(json.dumps(content, indent=1))
 
 
 def read(folder: Path, rank: int) -> tuple[dict[str, Any], dict[str, torch.Tensor], RolloutBatch]:
     """(what the JSON file has, weights by name, data) of one rank."""
     content = json.loads((folder / f"rank{rank}.json").read_text())
-    weights: dict[str, torch.Tensor] = {}
-    lists: dict[str, dict[int, torch.Tensor]] = {}
+    kinds: dict[str, dict[str, torch.Tensor]] = {"weight": {}, "data": {}}
     for name, tensor in load_file(folder / f"rank{rank}.safetensors").items():
         kind, _, rest = name.partition("/")
-        if kind == "weight":
-            weights[rest] = tensor
-        else:
-            key, _, place = rest.rpartition("/")
-            lists.setdefault(key, {})[int(place)] = tensor
-    data = dict(content.pop("data"))
-    data |= {key: [parts[i] for i in range(len(parts))] for key, parts in lists.items()}
-    return content, weights, data
+        kinds[kind][rest] = tensor
+    data = content.pop("data") | join_lists(kinds["data"].items())
+    return content, kinds["weight"], data
 
 
 def put_weights(model: list[DistributedDataParallel], weights: dict[str, torch.Tensor]) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
@@ -20,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from slime.trainer.cp_utils import all_gather_with_cp
+from slime.trainer.sample_lists import join_lists, split_lists
 
 # Per-response-token lists of which a context-parallel rank holds a part.
 _PER_TOKEN = (
@@ -88,28 +88,16 @@ def save_debug_train_data(
     if "{rank}" not in args.save_debug_train_data and rank > 0:
         path = path.with_name(f"{path.name}_{rank}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors, plain = {}, {}
-    for key, value in data.items():
-        if isinstance(value, list) and value and isinstance(value[0], (torch.Tensor, np.ndarray)):
-            tensors |= {f"{key}/{i}": _on_host(part) for i, part in enumerate(value)}
-        else:
-            plain[key] = value
+    tensors, plain = split_lists(data)
     save_file(tensors, path, metadata={"plain": json.dumps(plain, default=_jsonable)})
 
 
 def load_debug_train_data(path: str | Path) -> dict[str, Any]:
     """What :func:`save_debug_train_data` wrote."""
-    lists: dict[str, dict[int, torch.Tensor]] = {}
     with safe_open(path, framework="pt") as file:
         data: dict[str, Any] = json.loads(file.metadata()["plain"])
-        for name in file.keys():  # noqa: SIM118 - the file is no mapping
-            key, _, place = name.rpartition("/")
-            lists.setdefault(key, {})[int(place)] = file.get_tensor(name)
-    return data | {key: [parts[i] for i in range(len(parts))] for key, parts in lists.items()}
-
-
-def _on_host(value: Any) -> torch.Tensor:
-    return torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+        names = file.keys()
+        return data | join_lists((name, file.get_tensor(name)) for name in names)
 
 
 def _jsonable(value: Any) -> Any:

@@ -1,0 +1,35 @@
+"""Rollout data as named tensors beside plain values: what dumps of it are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def split_lists(data: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """(per-token lists as tensors ``KEY/SAMPLE`` in host memory, everything else)."""
+    tensors: dict[str, torch.Tensor] = {}
+    plain = {}
+    for key, value in data.items():
+        if isinstance(value, list) and value and isinstance(value[0], (torch.Tensor, np.ndarray)):
+            tensors |= {f"{key}/{i}": on_host(part) for i, part in enumerate(value)}
+        else:
+            plain[key] = value
+    return tensors, plain
+
+
+def join_lists(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, list[torch.Tensor]]:
+    """The lists that :func:`split_lists` took apart."""
+    lists: dict[str, dict[int, torch.Tensor]] = {}
+    for name, tensor in tensors:
+        key, _, place = name.rpartition("/")
+        lists.setdefault(key, {})[int(place)] = tensor
+    return {key: [parts[i] for i in range(len(parts))] for key, parts in lists.items()}
+
+
+def on_host(value: torch.Tensor | np.ndarray) -> torch.Tensor:
+    """A copy that may be saved."""
+    return torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
