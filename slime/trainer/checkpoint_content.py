@@ -70,10 +70,12 @@ def sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str,
 
 def _drop_offload_settings(content: Any) -> None:
     """Where the optimizer's state lives, some of it as classes, is the loading run's business."""
-    for group in content.get("param_groups", ()) if isinstance(content, dict) else ():
+    if not isinstance(content, dict):
+        return
+    for group in content.get("param_groups", ()):
         for name in _OFFLOAD_SETTINGS:
             group.pop(name, None)
-    for value in content.values() if isinstance(content, dict) else ():
+    for value in content.values():
         _drop_offload_settings(value)
 
 
