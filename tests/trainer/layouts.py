@@ -24,7 +24,12 @@ def is_tied(kind: str) -> bool:
 
 
 def case(
-    name: str, layout: str, hf: Path, options: dict[str, Any] | None = None, **more: Any
+    name: str,
+    layout: str,
+    hf: Path,
+    options: dict[str, Any] | None = None,
+    loss: dict[str, Any] = FULL_LOSS,
+    **more: Any,
 ) -> dict[str, Any]:
     """A case of train_ranks.py. Two micro-batches per step where there is a pipeline."""
     config = str(_HERE / "layouts" / f"{layout}.yaml")
@@ -33,7 +38,7 @@ def case(
         "hf": str(hf),
         "rollouts": ROLLOUTS,
         "micro_batches": 2 if "pp" in layout else 1,
-        "args": {**FULL_LOSS, "config": config, **(options or {})},
+        "args": {**loss, "config": config, **(options or {})},
         **more,
     }
 

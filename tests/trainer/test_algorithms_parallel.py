@@ -56,14 +56,11 @@ def options_of(hf_model):
 @pytest.fixture(scope="module")
 def results(hf_model, options_of, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One start of two ranks for all cases of this file."""
-    folder = layouts._HERE / "layouts"
     options = {f"{layout}-critic": (layout, PPO) for layout in CRITIC_LAYOUTS}
     for name in ALGORITHMS:
         options |= {f"{layout}-{name}": (layout, options_of(name)) for layout in LAYOUTS}
     cases = [
-        layouts.case(
-            name, layout, hf_model(), args={**given, "config": str(folder / f"{layout}.yaml")}
-        )
+        layouts.case(name, layout, hf_model(), loss=given)
         for name, (layout, given) in options.items()
     ]
     return layouts.run_cases(2, cases, tmp_path_factory.mktemp("ranks"))
