@@ -36,7 +36,7 @@ def parse_args(
     args = resolve(raw, facts)
     problems += found
     # What could not be read keeps its default, which must not be judged a second time.
-    checked = validate(args, raw, facts, train_data, import_hooks=not problems)
+    checked = validate(args, raw, facts, train_data)
     problems += [located(problem, raw) for problem in checked if problem.option not in raw.failed]
     if problems:
         raise ConfigError(problems)

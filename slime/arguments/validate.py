@@ -15,7 +15,7 @@ from slime.arguments.check_batches import check_batches
 from slime.arguments.check_companions import check_addresses, check_companions
 from slime.arguments.check_data import check_directories, check_eval_data, check_mappings
 from slime.arguments.check_engines import check_engines
-from slime.arguments.check_hooks import check_hook_functions, check_hook_paths
+from slime.arguments.check_hooks import check_hook_functions
 from slime.arguments.check_model import check_checkpoint, check_layout, check_replay, check_shape
 from slime.arguments.check_optimizer import check_optimizer, check_release, check_snapshots
 from slime.arguments.check_rollout import check_rollout
@@ -30,13 +30,8 @@ from slime.arguments.roles import check_roles
 from slime.arguments.scan_data import Scan
 
 
-def validate(
-    args: Namespace, raw: RawArguments, facts: Facts, train_data: Scan, import_hooks: bool = True
-) -> list[Problem]:
-    """Every problem of the resolved arguments.
-
-    Hooks are imported only when all else is right: a user's module may take long to import.
-    """
+def validate(args: Namespace, raw: RawArguments, facts: Facts, train_data: Scan) -> list[Problem]:
+    """Every problem of the resolved arguments."""
     problems = list(check_ranges(raw))
     if not problems:  # a size of 0 would make nonsense of the sums below
         problems += check_ranks(args, raw)
@@ -66,7 +61,5 @@ def validate(
     problems += check_template(args)
     problems += check_roles(args)
     problems += check_tracking(args)
-    problems += check_hook_paths(args)
-    if import_hooks and not problems:
-        problems += check_hook_functions(args)
+    problems += check_hook_functions(args)
     return problems

@@ -208,14 +208,6 @@ CASES = [
         "at temperature 1",
         "1.0",
     ),
-    # functions
-    ("--custom-rm-path grade", "--custom-rm-path", "not the import path", "package.module"),
-    (
-        "--rollout-sample-hook-path a.b --rollout-sample-hook-path a-b",
-        "--rollout-sample-hook-path",
-        "",
-        "",
-    ),
 ]
 
 
@@ -246,6 +238,7 @@ ALLOWED = [
     "--prompt-data train.jsonl@[2:5]",
     "--lr 0 --weight-decay 0",
     "--num-rollout 1 --lr-warmup-iters 0",
+    "--memory-snapshot-path a-file.pickle",
     "--debug-train-only --n-samples-per-prompt 1 --loss-type sft_loss "
     "--rollout-function-path slime.rollout.sft_rollout.generate_rollout",
 ]

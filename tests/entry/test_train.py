@@ -82,9 +82,12 @@ def test_a_printed_configuration_is_read_again(tmp_path: Path, words: list[str])
 
 
 def test_a_wrong_configuration_starts_nothing(tmp_path: Path, words: list[str]) -> None:
-    done = run(tmp_path, *words, "--rm-type", "mth", "--num-layers", "3")
+    (tmp_path / "mine.py").write_text("def take(args): ...")
+    wrong = "--rm-type mth --num-layers 3 --buffer-filter-path mine.take --lr x"
+    done = run(tmp_path, *words, *wrong.split())
     assert outcome(done)[:2] == (2, [])
-    assert "wrong in 2 places" in done.stderr and "did you mean math?" in done.stderr
+    for text in ("wrong in 4 places", "did you mean math?", "cannot be called as (args, rollout"):
+        assert text in done.stderr
     assert done.stdout == "" and not (tmp_path / "runs").exists()
 
 

@@ -84,6 +84,7 @@ def test_right_functions_pass(option: str, name: str) -> None:
         ),
         ("custom_rm_path", "number", ["is a int, not a function"]),
         ("custom_rm_path", "no_such_name", ["cannot be imported", "no_such_name"]),
+        ("custom_rm_path", "a-b", ["no import path of the form package.module.name"]),
     ],
 )
 def test_wrong_functions_show_expected_and_found(
