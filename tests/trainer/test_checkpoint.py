@@ -53,6 +53,14 @@ def test_resume_equals_the_unbroken_run_bit_for_bit(
     assert metrics["lr"] == pytest.approx(unbroken.optimizer.param_groups[0]["lr"], rel=0.2)
 
 
+def test_the_rollout_after_the_latest_checkpoint_is_next(hf_model, args_for, tmp_path):
+    args = args_for(hf_model(), save=str(tmp_path), load=str(tmp_path))
+    trainer, _ = _trainer(args)
+    for rollout_id in (18, 19):
+        trainer.save(rollout_id)
+    assert _trainer(args)[1] == 20
+
+
 def test_the_random_state_comes_back(hf_model, args_for, rollout_of, tmp_path):
     import random
 
