@@ -1,9 +1,9 @@
-"""Whole Hugging Face tensors from the distributed model, in buckets of bounded size."""
+"""Whole Hugging Face tensors from the distributed model."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 
+from slime.trainer.buckets import NamedTensor
 from slime.trainer.hf_weights import (
     family_of,
     named_global_parameters,
@@ -21,8 +22,6 @@ from slime.trainer.hf_weights import (
 from slime.trainer.megatron_to_hf.convert import convert_to_hf
 from slime.trainer.param_names import OUTPUT_LAYER, canonical, is_expert, is_gated, with_offsets
 from slime.trainer.tensor_layout import unshard
-
-NamedTensor = tuple[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -119,18 +118,3 @@ def named_hf_tensors(
         if tied and canonical(name) == OUTPUT_LAYER:
             continue
         yield from convert_to_hf(args, family, name, param, quantization_config)
-
-
-def buckets(tensors: Iterable[NamedTensor], max_bytes: int) -> Iterator[list[NamedTensor]]:
-    """Group consecutive tensors into lists of at most ``max_bytes``; a larger tensor is alone."""
-    bucket: list[NamedTensor] = []
-    size = 0
-    for name, tensor in tensors:
-        nbytes = tensor.numel() * tensor.element_size()
-        if bucket and size + nbytes > max_bytes:
-            yield bucket
-            bucket, size = [], 0
-        bucket.append((name, tensor))
-        size += nbytes
-    if bucket:
-        yield bucket

@@ -17,8 +17,9 @@ from megatron.core.distributed import DistributedDataParallel
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from slime.trainer.buckets import NamedTensor, buckets
 from slime.trainer.checkpoint_files import fsync_folder
-from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
+from slime.trainer.export import named_hf_tensors
 from slime.trainer.hf_to_megatron.common import CheckpointError, SafetensorReader
 from slime.trainer.hf_weights import PREDICTION_LAYER
 from slime.trainer.model_config import train_dtype

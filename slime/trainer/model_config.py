@@ -16,6 +16,7 @@ from megatron.core.transformer.transformer_config import (
 )
 
 from slime.arguments.model_config import rope_settings
+from slime.trainer.coalescing import bounded_coalescing
 
 # Fused kernels of Apex and TransformerEngine; never there on a CPU.
 _FUSIONS = (
@@ -96,5 +97,6 @@ def _latent_attention(args: Namespace) -> dict[str, Any]:
 def _finalize_gradients(
     model: list[torch.nn.Module], num_tokens: Any = None, **kwargs: Any
 ) -> None:
-    """Megatron's finalisation without its division by the number of tokens."""
-    finalize_model_grads(model, None, **kwargs)
+    """Megatron's finalisation without its division by the number of tokens, in bounded memory."""
+    with bounded_coalescing():
+        finalize_model_grads(model, None, **kwargs)

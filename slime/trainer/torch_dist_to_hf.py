@@ -23,8 +23,8 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from slime.arguments.model_config import megatron_shape, read_model_config
 from slime.arguments.weight_files import read_shapes
+from slime.trainer.buckets import NamedTensor, buckets
 from slime.trainer.checkpoint_files import iteration_dir, latest_iteration
-from slime.trainer.export import NamedTensor, buckets
 from slime.trainer.hf_checkpoint_saver import SHARD_BYTES, HFWriter, untrained_layers
 from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.hf_weights import may_be_left

@@ -18,10 +18,11 @@ from megatron.core import parallel_state
 from slime.hooks.loading import load_function
 from slime.trainer import checkpoint, step_dump
 from slime.trainer.advantages import compute_advantages_and_returns
+from slime.trainer.buckets import NamedTensor, buckets
 from slime.trainer.checkpoint_content import TrainState
 from slime.trainer.ci_checks import CiChecks
 from slime.trainer.exchange import PerPosition, hear, tell
-from slime.trainer.export import NamedTensor, buckets, named_hf_tensors
+from slime.trainer.export import named_hf_tensors
 from slime.trainer.forward_backward import forward_backward
 from slime.trainer.hf_checkpoint_saver import save_hf_model_direct_to_path
 from slime.trainer.hf_weights import load_hf_weights

@@ -21,6 +21,7 @@ from conftest import free_port, make_args, make_rollout, rank_share
 from critic_ranks import run_critic_case
 from forced_routes import add_routes
 from megatron.core import parallel_state
+from observed_copies import observed_copies
 
 from slime.trainer import initialize
 from slime.trainer.hf_to_megatron.common import CheckpointError
@@ -44,19 +45,22 @@ def run_case(case: Case, out: Path) -> None:
     initialize.initialize_model_parallel(args)
     try:
         trainer = Trainer(args)
-        metrics = []
+        metrics, coalesced = [], []
         begin = trainer.load()
         for rollout_id in range(begin, len(rollouts)):
             dp_rank = trainer.parallel_config()["dp_rank"]
             dp_size = trainer.parallel_config()["dp_size"]
             data = rank_share(rollouts[rollout_id], dp_rank, dp_size, case["micro_batches"])
-            metrics.append(trainer.train(rollout_id, data))
+            with observed_copies(case.get("coalesce")) as copies:
+                metrics.append(trainer.train(rollout_id, data))
+            coalesced += copies
             if case.get("save_after") == rollout_id:
                 trainer.save(rollout_id)
         trainer.finish_save()
         trainer.save_hf(out / "hf")
         sizes = [sum(t.numel() for _, t in bucket) for bucket in trainer.hf_weight_buckets(1 << 14)]
         report = {"begin": begin, "metrics": metrics, "bucket_numels": sizes}
+        report["copies"] = coalesced
         if case.get("full_disk"):
             report["full_disk"] = save_on_full_disk(trainer)
         (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(report))
