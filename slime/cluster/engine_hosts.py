@@ -92,7 +92,7 @@ class RemoteProcess:
         return bool(self._host.ask(self.name, "is_alive"))
 
     def check(self) -> None:
-        """Raise `EngineDied` if it ended, or its machine did."""
+        """Raise `EngineDied` if it ended or is frozen, or its machine ended."""
         self._host.ask(self.name, "check")
 
     def log_tail(self, lines: int = 25) -> str:

@@ -25,7 +25,7 @@ class Process(Protocol):
         """Whether the server itself still runs."""
 
     def check(self) -> None:
-        """Raise `EngineDied` if it ended."""
+        """Raise `EngineDied` if it ended or is frozen."""
 
     def log_tail(self, lines: int = 25) -> str:
         """The last lines of its log."""
@@ -95,6 +95,7 @@ class EngineHost:
             command.engine_environment(self._args, plan, os.environ, scratch, gpu_ids),
             self._logs / f"engine_{plan.index}.log",
             self._spawner,
+            self._args.rollout_health_check_timeout,
         )
         self._processes[process.name] = process
         return process
@@ -107,6 +108,7 @@ class EngineHost:
             command.server_environment(os.environ),
             self._logs / f"{name.replace(' ', '_')}.log",
             self._spawner,
+            self._args.rollout_health_check_timeout,
         )
         self._processes[name] = process
         return process

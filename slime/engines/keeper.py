@@ -85,7 +85,7 @@ class Keeper:
         """An update reached the engines `urls`, but for those left behind: these serve no more."""
         with self._lock:
             for engine in self._engines:
-                if engine.url in left_behind:
+                if engine.url in left_behind and engine.state is not State.STARTING:
                     self._log(f"{engine.name} {left_behind[engine.url]}: it waits for weights")
                     self._take_out(engine)
                     engine.state = State.WAITING

@@ -16,6 +16,7 @@ from slime.engines.errors import EngineDied
 from slime.engines.log_tail import log_tail
 
 _ORPHAN_SECONDS = 2.0
+_LOOKS = 3  # for frozen processes, within the time that one may be frozen
 
 
 class ServerProcess:
@@ -31,11 +32,15 @@ class ServerProcess:
         environment: dict[str, str],
         log: Path,
         spawner: Executor,
+        may_freeze: float = 30.0,
     ) -> None:
         """Start it. `spawner` is one long-lived thread: the child is killed when the thread that
-        started it ends."""
+        started it ends. `may_freeze`: seconds after which a frozen one counts as dead."""
         self.name = name
         self.log = log
+        self._may_freeze = may_freeze
+        self._looked = float("-inf")
+        self._stopped_since = float("inf")
         self._shared_memory: set[int] = set()
         log.parent.mkdir(parents=True, exist_ok=True)
         child = [sys.executable, "-m", "slime.engines.child", str(os.getpid()), *command]
@@ -56,12 +61,36 @@ class ServerProcess:
         return self._process.poll() is None
 
     def check(self) -> None:
-        """Raise `EngineDied` with how it ended and the end of its log, if it ended."""
+        """Raise `EngineDied` with how it ended and the end of its log, if it ended or is frozen.
+
+        Frozen: it, or a process that it spawned, has been stopped (SIGSTOP) for long. That is seen
+        where no answer can be expected in a short time, and a slow one is not frozen.
+        """
         code = self._process.poll()
         if code is None:
+            self._check_frozen()
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         raise EngineDied(f"{self.name} (pid {self.pid}) {how}\n{self.log_tail()}")
+
+    def _check_frozen(self) -> None:
+        now = time.monotonic()
+        if now >= self._looked + self._may_freeze / _LOOKS:
+            self._looked = now
+            stopped = any(_is_stopped(process) for process in self._members())
+            self._stopped_since = min(self._stopped_since, now) if stopped else float("inf")
+        if now >= self._stopped_since + self._may_freeze:
+            raise EngineDied(
+                f"{self.name} (pid {self.pid}) is frozen: one of its processes has been stopped "
+                f"for {now - self._stopped_since:.0f} s\n{self.log_tail()}"
+            )
+
+    def _members(self) -> list[psutil.Process]:
+        """Itself and all that it spawned; none if it is ending."""
+        with contextlib.suppress(psutil.Error):
+            leader = psutil.Process(self.pid)
+            return [leader, *leader.children(recursive=True)]
+        return []
 
     def log_tail(self, lines: int = 25) -> str:
         """The last lines of the log, headed by its path."""
@@ -72,10 +101,8 @@ class ServerProcess:
 
         SGLang leaves some behind when it is killed, and then it is too late to ask.
         """
-        with contextlib.suppress(psutil.Error):  # it is ending by itself
-            children = psutil.Process(self.pid).children(recursive=True)
-            pids = [self.pid, *(child.pid for child in children)]
-            self._shared_memory |= shared_memory.mapped_inodes(pids)
+        pids = [process.pid for process in self._members()]
+        self._shared_memory |= shared_memory.mapped_inodes(pids)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -115,3 +142,9 @@ class ServerProcess:
                 if is_member and process.info["status"] != psutil.STATUS_ZOMBIE:
                     return True
         return False
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.status() == psutil.STATUS_STOPPED
+    return False

@@ -10,7 +10,10 @@ import pytest
 from slime.engines.engine import State
 from slime.engines.errors import EngineDied
 from slime.engines.servers import RolloutServers
-from tests.engines.real_servers import generate, make_args
+from slime.weights.engine_calls import EngineAddress
+from slime.weights.errors import EnginesLeftBehind
+from slime.weights.tensor import TensorWeightUpdater
+from tests.engines.real_servers import generate, make_args, make_model
 
 PROMPTS = [[5, 9, 3]]
 
@@ -83,12 +86,28 @@ def test_an_engine_left_behind_by_an_update_serves_no_more_until_it_is_caught_up
     assert engine.state is State.SERVING and engine.process.pid == pid
 
 
-def test_an_engine_frozen_in_an_update_is_started_again(kept):
+def test_an_engine_frozen_in_mid_update_is_given_up_and_started_again(kept):
+    """Its end breaks the request that waits for it; that request alone would wait for longer."""
     engine = kept.engines[0]
-    url, pid = engine.url, engine.process.pid
-    os.kill(scheduler_of(kept).pid, signal.SIGSTOP)
-    kept.updated([url], {url: "did not answer /begin_weight_update"})
+    url, pid, starts = engine.url, engine.process.pid, engine.starts
+    named = [(n, t) for n, t in make_model(seed=1).state_dict().items() if n != "lm_head.weight"]
+
+    def buckets():
+        yield named[:3]
+        os.kill(scheduler_of(kept).pid, signal.SIGSTOP)
+        yield named[3:]
+
+    kept.pause_checks()
+    updater = TensorWeightUpdater(node="here", timeout=600)
+    with pytest.raises(EnginesLeftBehind) as error:
+        updater.update([EngineAddress(url, node="here", takes_memory=True)], buckets(), version=1)
+    updater.close()
+    assert "did not answer /update_weights_from_tensor" in error.value.reasons[url]
+    wait_for(lambda: engine.process.pid != pid)
+    kept.resume_checks()
+    kept.updated([url], error.value.reasons)
     comes_back(kept, url, pid)
+    assert engine.starts == starts + 1
 
 
 def test_an_engine_that_never_gets_well_ends_the_run(kept, monkeypatch):

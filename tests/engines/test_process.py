@@ -22,12 +22,13 @@ def start(tmp_path):
     started = []
     with ThreadPoolExecutor(1) as spawner:
 
-        def begin(code):
+        def begin(code, may_freeze=30.0):
             command = [sys.executable, "-c", textwrap.dedent(code)]
             environment = server_environment(os.environ)
             log = tmp_path / "logs" / f"server_{len(started)}.log"
-            started.append(ServerProcess("engine 3", command, environment, log, spawner))
-            return started[-1]
+            server = ServerProcess("engine 3", command, environment, log, spawner, may_freeze)
+            started.append(server)
+            return server
 
         yield begin
         for server in started:
@@ -71,6 +72,46 @@ def test_a_kill_is_reported_with_its_signal(start):
     wait_for(lambda: not server.is_alive())
     with pytest.raises(EngineDied, match="was killed by SIGKILL"):
         server.check()
+
+
+SPAWNS = """
+    import subprocess, sys, time
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    print(child.pid)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("part", ["server", "child"])
+def test_a_frozen_process_counts_as_dead_after_a_while(start, part):
+    server = start(SPAWNS, may_freeze=0.3)
+    wait_for(lambda: psutil.Process(server.pid).children() and server.log.read_text())
+    (child,) = psutil.Process(server.pid).children()
+    pid = server.pid if part == "server" else child.pid
+    server.check()
+    started = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(EngineDied, match=r"engine 3 .* is frozen: one of its processes has been"):
+        while True:
+            server.check()
+            assert time.monotonic() < started + 10
+            time.sleep(0.01)
+    assert time.monotonic() - started >= 0.3
+    with pytest.raises(EngineDied):
+        server.check()  # as long as it is so
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: psutil.Process(pid).status() != psutil.STATUS_STOPPED)
+    time.sleep(0.1)
+    server.check()
+
+
+def test_a_server_that_is_busy_or_sleeps_is_not_frozen(start):
+    """Whether it answers is not asked: one that takes a large transfer may be silent for long."""
+    for code in ("while True: pass", "import time; time.sleep(60)"):
+        server = start(code, may_freeze=0.03)
+        for _ in range(30):
+            server.check()
+            time.sleep(0.01)
 
 
 def test_stop_ends_a_server_that_ignores_sigterm_and_all_that_it_spawned(start, tmp_path):
