@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slime.arguments.check_data import scan_train_data
+from slime.arguments.check_ranges import refuse_out_of_range
 from slime.arguments.errors import ConfigError
 from slime.arguments.facts import gather_facts
 from slime.arguments.parser import AddCustomArguments
@@ -30,6 +31,7 @@ def parse_args(
         ConfigError: With every problem that was found.
     """
     raw, problems = read_raw(sys.argv[1:] if argv is None else argv, add_custom_arguments)
+    problems += refuse_out_of_range(raw)
     facts, found = gather_facts(raw)
     train_data = scan_train_data(raw, facts)
     facts = replace(facts, num_prompts=train_data.count)

@@ -1,7 +1,8 @@
 """From what was given to what is run: one pure function of the raw arguments and the facts.
 
-It derives, it never judges: `validate.py` looks at what comes out. So it must not fail on senseless
-values.
+It derives, it never judges: `validate.py` looks at what comes out. So it must not fail on values
+that are missing or contradict each other; numbers that mean nothing do not come here
+(`check_ranges.py`).
 """
 
 from argparse import Namespace
@@ -139,9 +140,7 @@ def _resolve_cluster(args: Namespace, raw: RawArguments) -> None:
         args.rollout_num_gpus = args.world_size
     elif args.rollout_num_gpus is None and on_cpu:
         args.rollout_num_gpus = args.rollout_num_gpus_per_engine
-    args.rollout_num_engines = (args.rollout_num_gpus or 0) // max(
-        args.rollout_num_gpus_per_engine, 1
-    )
+    args.rollout_num_engines = (args.rollout_num_gpus or 0) // args.rollout_num_gpus_per_engine
     if args.sglang_models:
         args.rollout_num_engines = sum(model.num_engines() for model in args.sglang_models)
     # A CPU has no second memory to move anything to.
@@ -167,13 +166,13 @@ def _resolve_batches(args: Namespace, facts: Facts) -> None:
     prompts = args.rollout_batch_size or 0
     args.samples_per_rollout = prompts * args.n_samples_per_prompt
     if args.global_batch_size is None:
-        args.global_batch_size = args.samples_per_rollout // max(args.num_steps_per_rollout or 1, 1)
+        args.global_batch_size = args.samples_per_rollout // (args.num_steps_per_rollout or 1)
     if args.num_steps_per_rollout is None:
-        args.num_steps_per_rollout = args.samples_per_rollout // max(args.global_batch_size, 1)
+        args.num_steps_per_rollout = args.samples_per_rollout // (args.global_batch_size or 1)
     if args.over_sampling_batch_size is None:
         args.over_sampling_batch_size = args.rollout_batch_size
     args.num_rollout_per_epoch = None
-    if facts.num_prompts is not None and prompts > 0:
+    if facts.num_prompts is not None and prompts:
         args.num_rollout_per_epoch = facts.num_prompts // prompts
     if args.num_rollout is None and args.num_epoch is not None and args.num_rollout_per_epoch:
         args.num_rollout = args.num_epoch * args.num_rollout_per_epoch
@@ -182,7 +181,7 @@ def _resolve_batches(args: Namespace, facts: Facts) -> None:
     args.train_iters = (args.num_rollout or 0) * args.num_steps_per_rollout
     if args.lr_decay_iters is None:
         args.lr_decay_iters = args.train_iters
-    if args.lr_warmup_fraction is not None and 0 <= args.lr_warmup_fraction <= 1:
+    if args.lr_warmup_fraction is not None:
         args.lr_warmup_iters = int(args.lr_warmup_fraction * args.lr_decay_iters)
 
 

@@ -28,7 +28,7 @@ def resolve_layout(args: Namespace) -> None:
         * args.pipeline_model_parallel_size
         * args.context_parallel_size
     )
-    args.data_parallel_size = args.world_size // max(args.model_parallel_size, 1)
+    args.data_parallel_size = args.world_size // args.model_parallel_size
     if args.expert_tensor_parallel_size is None:
         args.expert_tensor_parallel_size = args.tensor_model_parallel_size
 
@@ -72,7 +72,7 @@ def _resolve_virtual_stages(args: Namespace) -> None:
         args.virtual_pipeline_model_parallel_size = args.num_virtual_stages_per_pipeline_rank
     layers = args.num_layers_per_virtual_pipeline_stage
     if args.virtual_pipeline_model_parallel_size is None and layers and args.num_layers:
-        per_stage = args.num_layers // max(args.pipeline_model_parallel_size, 1)
+        per_stage = args.num_layers // args.pipeline_model_parallel_size
         args.virtual_pipeline_model_parallel_size = per_stage // layers
     args.microbatch_group_size_per_vp_stage = (
         args.microbatch_group_size_per_virtual_pipeline_stage or args.pipeline_model_parallel_size
@@ -83,5 +83,5 @@ def padded_vocab_size(vocab_size: int, divisible_by: int, tensor_parallel_size: 
     """The vocabulary rounded up so that every tensor-parallel rank holds a multiple of
     `divisible_by`.
     """
-    multiple = max(divisible_by * tensor_parallel_size, 1)
+    multiple = divisible_by * tensor_parallel_size
     return -(-vocab_size // multiple) * multiple

@@ -24,7 +24,8 @@ from slime.arguments.check_algorithm import check_schedule
 from slime.arguments.check_batches import check_split
 from slime.arguments.check_model import check_layout
 from slime.arguments.check_optimizer import check_optimizer
-from slime.arguments.check_sizes import check_ranges, check_ranks
+from slime.arguments.check_ranges import refuse_out_of_range
+from slime.arguments.check_sizes import check_ranks
 from slime.arguments.config_file import Entry
 from slime.arguments.errors import ConfigError, Problem, did_you_mean
 from slime.arguments.facts import absolute_path, unbuilt_label
@@ -111,13 +112,9 @@ def check_roles(args: Namespace) -> list[Problem]:
 
 
 def _check_role(args: Namespace) -> Iterator[Problem]:
-    raw = RawArguments(vars(args))
-    out_of_range = list(check_ranges(raw))
-    yield from out_of_range
-    if not out_of_range:
-        yield from check_ranks(args, raw)
-        yield from check_layout(args)
-        yield from check_split(args)
+    yield from check_ranks(args)
+    yield from check_layout(args)
+    yield from check_split(args)
     yield from check_optimizer(args)
     if not args.debug_rollout_only:
         yield from check_schedule(args)
@@ -181,6 +178,7 @@ def _overlaid(base_args: Namespace, entries: list[Entry], problems: list[Problem
         else:
             mine.append(entry)
     problems += apply_entries(raw, mine, {})
+    problems += refuse_out_of_range(raw)
     for flag, _ in flags_by_key().values():
         value = raw.values[flag.dest]
         if flag.path and raw.given(flag.dest) and isinstance(value, str):

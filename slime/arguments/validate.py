@@ -19,7 +19,7 @@ from slime.arguments.check_hooks import check_hook_functions
 from slime.arguments.check_model import check_checkpoint, check_layout, check_replay, check_shape
 from slime.arguments.check_optimizer import check_optimizer, check_release, check_snapshots
 from slime.arguments.check_rollout import check_rollout
-from slime.arguments.check_sizes import check_lengths, check_ranges, check_ranks
+from slime.arguments.check_sizes import check_lengths, check_ranks
 from slime.arguments.check_template import check_template
 from slime.arguments.check_tracking import check_tracking
 from slime.arguments.check_weights import check_weights
@@ -32,14 +32,12 @@ from slime.arguments.scan_data import Scan
 
 def validate(args: Namespace, raw: RawArguments, facts: Facts, train_data: Scan) -> list[Problem]:
     """Every problem of the resolved arguments."""
-    problems = list(check_ranges(raw))
-    if not problems:  # a size of 0 would make nonsense of the sums below
-        problems += check_ranks(args, raw)
-        problems += check_engines(args, facts)
-        problems += check_weights(args)
-        problems += check_batches(args, raw)
-        problems += check_lengths(args, raw)
-        problems += check_layout(args)
+    problems = list(check_ranks(args))
+    problems += check_engines(args, facts)
+    problems += check_weights(args)
+    problems += check_batches(args, raw)
+    problems += check_lengths(args, raw)
+    problems += check_layout(args)
     problems += check_mappings(args)
     problems += check_directories(args, raw)
     problems += check_checkpoint(args, raw)
