@@ -60,7 +60,7 @@ OPTIMIZER = FlagGroup(
         Flag("--micro-batch-size", int, 1, "Samples of a micro-batch (without dynamic batches)."),
         Flag("--global-batch-size", int, None, "Samples of an optimizer step."),
         Flag("--seed", int, 1234, "Seed of the trainer."),
-        switch("--deterministic-mode", "Only deterministic kernels."),
+        switch("--deterministic-mode", "Train with deterministic kernels only."),
         switch("--calculate-per-token-loss", "Average the loss over tokens, not over samples."),
     ),
 )

@@ -14,6 +14,7 @@ from slime.arguments.check_algorithm import (
 from slime.arguments.check_batches import check_batches
 from slime.arguments.check_companions import check_addresses, check_companions
 from slime.arguments.check_data import check_directories, check_eval_data, check_mappings
+from slime.arguments.check_determinism import check_determinism
 from slime.arguments.check_engines import check_engines
 from slime.arguments.check_hooks import check_hook_functions
 from slime.arguments.check_model import check_checkpoint, check_layout, check_replay, check_shape
@@ -53,6 +54,7 @@ def validate(args: Namespace, raw: RawArguments, facts: Facts, train_data: Scan)
     problems += check_addresses(args)
     problems += check_modes(args, raw)
     problems += check_optimizer(args)
+    problems += check_determinism(args)
     problems += check_snapshots(args)
     problems += check_release(args)
     problems += check_rollout(args)

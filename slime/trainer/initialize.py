@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from slime.hooks.loading import load_function
 from slime.trainer import cpu_compat
+from slime.trainer.determinism import use_deterministic_kernels
 from slime.trainer.reloadable_process_group import monkey_patch_torch_dist
 
 
@@ -43,8 +44,8 @@ def init(
         ``args.distributed_timeout_minutes``.
     """
     _quiet_logs()
-    if args.deterministic_mode:  # cuBLAS reads it when it starts
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if args.deterministic_mode:
+        use_deterministic_kernels()
     torch.set_num_threads(args.train_threads)
     on_cpu = args.device == "cpu"
     if on_cpu:
@@ -67,8 +68,6 @@ def init(
     initialize_model_parallel(args)
     if args.custom_megatron_init_path:
         load_function(args.custom_megatron_init_path)(args)
-    if args.deterministic_mode:
-        torch.use_deterministic_algorithms(True)
 
 
 def _store(rank: int, world_size: int, address: str, port: int, timeout: timedelta) -> dist.Store:
