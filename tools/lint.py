@@ -6,12 +6,14 @@
 - every test file and every module belongs to exactly one target, so nothing is silently unbuilt;
 - every BUILD file begins with a docstring saying what the room is and who may depend on it;
 - no module is longer than MAX_LINES;
+- no duration and no deadline of slime comes from the wall clock, which may be set in mid-run;
 - no file names a package registry's host or a folder of one particular machine;
 - the tools of lint_tools are content: ruff, mypy, shellcheck, yamllint, actionlint, Nix.
 
 BUILD files are Python by syntax: they are run with every rule replaced by a recorder (build_files).
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -29,6 +31,10 @@ FORBIDDEN = {
     r"pypi\.org|files\.pythonhosted\.org|download\.pytorch\.org|registry\.npmjs\.org": "registry",
     r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+)/": "folder of one machine",
 }
+WALL_CLOCKS = ("time", "time.time", "time.time_ns", "datetime.now", "datetime.datetime.now")
+COMPUTES_OR_KEEPS = (
+    ast.BinOp, ast.AugAssign, ast.Compare, ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Return,
+)  # fmt: skip
 
 
 def source_files(root: Path) -> list[Path]:
@@ -77,6 +83,17 @@ def check_length(root: Path, files: list[Path]) -> Iterator[str]:
                 yield f"{file}: {length} lines, more than {MAX_LINES}"
 
 
+def check_clock(root: Path, files: list[Path]) -> Iterator[str]:
+    """The wall clock is only read to be written down: whoever keeps it may compute with it."""
+    for file in (file for file in files if file.parts[0] == "slime" and file.suffix == ".py"):
+        for node in ast.walk(ast.parse((root / file).read_text())):
+            if not isinstance(node, COMPUTES_OR_KEEPS):
+                continue
+            for call in ast.iter_child_nodes(node):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) in WALL_CLOCKS:
+                    yield f"{file}:{call.lineno}: keeps the wall clock; time.monotonic is never set"
+
+
 def check_text(root: Path, files: list[Path]) -> Iterator[str]:
     """Nothing names a registry's host, or a folder that only one machine has."""
     for file in files:
@@ -95,6 +112,7 @@ CHECKS: dict[str, Check] = {
     "docstrings": check_docstrings,
     "length": check_length,
     "text": check_text,
+    "clock": check_clock,
     **TOOLS,
 }
 
