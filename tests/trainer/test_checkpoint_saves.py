@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import shutil
+import subprocess
 import threading
 
 import pytest
@@ -110,33 +112,54 @@ def test_a_later_rollout_completes_the_save(hf_model, args_for, rollout_of, tmp_
 
 
 @pytest.fixture
-def full_disk():
-    """A function: from now on a file may have this many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def disk(request, tmp_path):
+    """A folder, and a function that leaves room for so many bytes: a `limit` of each file's size,
+    or a `full` file system."""
+    if request.param == "limit":
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        yield tmp_path, lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        return
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no file system may be mounted here")
+    ballast = tmp_path / "ballast"
+
+    def leave(size):
+        if size == resource.RLIM_INFINITY:
+            ballast.unlink()
+        else:
+            ballast.write_bytes(bytes(shutil.disk_usage(tmp_path).free - size))
+
+    yield tmp_path, leave
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
-@pytest.mark.parametrize("size", [1000, 30_000, 200_000])
+@pytest.mark.parametrize(
+    ("disk", "size"),
+    [("limit", 1000), ("limit", 30_000), ("limit", 200_000), ("full", 30_000)],
+    indirect=["disk"],
+)
 @pytest.mark.parametrize("async_save", [False, True])
 def test_a_full_disk_leaves_the_old_checkpoint_and_is_named(
-    size, async_save, hf_model, args_for, rollout_of, tmp_path, full_disk
+    disk, size, async_save, hf_model, args_for, rollout_of
 ):
     from slime.trainer.hf_to_megatron.common import CheckpointError
 
-    options = {"save": str(tmp_path), "load": str(tmp_path), "async_save": async_save}
+    folder, leave_room_for = disk
+    options = {"save": str(folder), "load": str(folder), "async_save": async_save}
     trainer, _ = _trainer(args_for(hf_model(), **options))
     trainer.train(0, rollout_of(0))
     trainer.save(0)
     trainer.finish_save()
     old = _state(trainer)
     trainer.train(1, rollout_of(1))
-    full_disk(size)
+    leave_room_for(size)
     with pytest.raises(CheckpointError, match="rollout 1 could not be .* rollout 0 is whole"):
         trainer.save(1)
         trainer.finish_save()
-    full_disk(resource.RLIM_INFINITY)
-    assert {p.name for p in tmp_path.iterdir()} == {
+    leave_room_for(resource.RLIM_INFINITY)
+    assert {p.name for p in folder.iterdir()} == {
         "iter_0000000",
         "latest_checkpointed_iteration.txt",
     }
