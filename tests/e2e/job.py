@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import queue
 import re
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,26 +25,40 @@ class Job:
     process: subprocess.Popen
     output: list[str] = field(default_factory=list)
 
-    def wait_for_line(self, text: str, seconds: float = 150) -> str:
-        """Read output until a line has ``text``."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            line = self.process.stdout.readline()
+    def __post_init__(self) -> None:
+        self._new: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
             self.output.append(line)
-            if text in line:
-                return line
-            if not line and self.process.poll() is not None:
-                break
-        raise AssertionError(f"{text!r} did not appear in:\n{''.join(self.output)}")
+            self._new.put(line)
+        self._new.put("")  # the end
+
+    def wait_for_line(self, text: str, seconds: float = 150) -> str:
+        """Wait until a line of the output, after those already waited for, has ``text``."""
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(queue.Empty):
+            while line := self._new.get(timeout=max(0.0, deadline - time.monotonic())):
+                if text in line:
+                    return line
+        raise AssertionError(f"{text!r} did not appear in:\n{self.text}")
+
+    def forget_lines(self) -> None:
+        """Wait only for lines that come from now on."""
+        while not self._new.empty():
+            self._new.get()
 
     def wait(self, seconds: float = 200) -> int:
         """The exit code; the job is killed and the test fails if it hangs."""
-        try:
-            rest, _ = self.process.communicate(timeout=seconds)
-            self.output.append(rest)
-        except subprocess.TimeoutExpired:
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+            self._reader.join(max(0.0, deadline - time.monotonic()))
+        if self._reader.is_alive():
             self.end()
-            raise AssertionError(f"hangs after:\n{self.text}") from None
+            raise AssertionError(f"hangs after:\n{self.text}")
         return self.process.returncode
 
     @property

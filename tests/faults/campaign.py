@@ -1,10 +1,11 @@
 """A kill campaign: parts of real runs are killed or frozen at random moments, and afterwards the
 samples that were trained on are compared with the planned ones.
 
-    python -m tests.faults.campaign --faults 20 --seed 1 --out campaign.json
+    python -m tests.faults.campaign --faults 20 --seed 1 --out campaign.jsonl
 
 Each run of the quick-start model gets a few faults, one after the other. A run that ends is resumed
-with the same command and `--load`, as a user would, until it has finished.
+with the same command and `--load`, as a user would, until it has finished. Each run adds a line to
+the file of results; the same command goes on after the last of them.
 """
 
 import argparse
@@ -37,20 +38,21 @@ PARTS: dict[str, tuple[str, tuple[signal.Signals, ...], bool]] = {
     "driver": ("slime.train", (signal.SIGKILL,), False),
     "Ray node": ("raylet/raylet", (signal.SIGKILL,), False),
 }
-# Loop -> the program and its options.
+# Loop -> the program, its options, and after how many rollouts the last one must have been
+# generated after a fault.
 _FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
-LOOPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "sync": ("slime.train", ()),
-    "one-step-off": ("slime.train_async", ()),
-    "fully-async": ("slime.train_async", (f"--rollout-function-path={_FULLY_ASYNC}",)),
+LOOPS: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "sync": ("slime.train", (), 2),
+    "one-step-off": ("slime.train_async", (), 3),
+    "fully-async": ("slime.train_async", (f"--rollout-function-path={_FULLY_ASYNC}",), 3),
 }
-_RUN_SECONDS = 900.0
+_SECONDS = 150.0  # at most, for a fault and for what is not a fault
 _CLEAN_SECONDS = 20.0
 
 
 @dataclass
 class Fault:
-    """One fault and what came of it. `seconds` from the fault to the next sign of progress."""
+    """One fault and what came of it. `seconds`: from the fault until rollouts are made again."""
 
     part: str
     signal: str
@@ -100,12 +102,12 @@ class FaultyRun:
             "--rollout-health-check-interval=2",
             "--rollout-health-check-timeout=5",
             f"--save-debug-rollout-data={folder / 'dump'}",
-            *LOOPS[loop][1],
         ]
-        self._program = LOOPS[loop][0]
+        self._program, options, self._recovered_after = LOOPS[loop]
+        self._options += options
         self._outcome = Outcome(loop)
         self._files: set[Path] = set()
-        self._deadline = time.monotonic() + _RUN_SECONDS
+        self._deadline = time.monotonic() + _SECONDS * (2 + len(plan))
 
     def run(self) -> Outcome:
         """To the end, whatever happens."""
@@ -151,17 +153,19 @@ class FaultyRun:
         if not pids:  # the run may just have finished
             fault.part += " (was gone)"
             return job
+        job.forget_lines()
         started = time.monotonic()
         os.kill(min(pids), number)
-        if goes_on:
-            job.wait_for_line("rollout ", self._left())
-        else:
-            job.wait(120)
+        if not goes_on:
+            job.wait(_SECONDS)
             fault.left = self._leftovers(job)
             fault.resumed = True
             job = self._start(resume=True)
+        for _ in range(self._recovered_after if goes_on else 1):
             job.wait_for_line("rollout ", self._left())
         fault.seconds = time.monotonic() - started
+        print(f"{part:16} {fault.signal:8} at rollout {fault.rollout:3}  {fault.seconds:5.1f} s  "
+              f"resumed {fault.resumed}", flush=True)  # fmt: skip
         return job
 
     def _finish(self, job: Job) -> bool:
@@ -213,27 +217,29 @@ def plans(
 
 
 def main() -> int:
-    """Run the campaign; 0 if every run was good."""
+    """Run what is left of the campaign; 0 if every run was good."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--per-run", type=int, default=4)
+    parser.add_argument("--per-run", type=int, default=9)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parts", nargs="+", choices=sorted(PARTS), default=list(PARTS))
-    parser.add_argument("--out", type=Path, default=Path("campaign.json"))
-    parser.add_argument("--loop", choices=sorted(LOOPS), default="sync")
+    parser.add_argument("--loops", nargs="+", choices=sorted(LOOPS), default=list(LOOPS))
+    parser.add_argument("--out", type=Path, default=Path("campaign.jsonl"))
     given = parser.parse_args()
-    outcomes = []
-    for plan in plans(given.seed, given.faults, given.parts, given.per_run):
+    lines = given.out.read_text().splitlines() if given.out.exists() else []
+    good = [json.loads(line)["good"] for line in lines]
+    for run, plan in enumerate(plans(given.seed, given.faults, given.parts, given.per_run)):
+        if run < len(lines):
+            continue
+        loop = given.loops[run % len(given.loops)]
+        print(f"run {run} ({loop})", flush=True)
         with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-            outcome = FaultyRun(Path(folder), 6 * len(plan) + 6, plan, given.loop).run()
-        outcomes.append(outcome)
-        given.out.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
-        for fault in outcome.faults:
-            print(f"{fault.part:16} {fault.signal:8} at rollout {fault.rollout:3}  "
-                  f"{fault.seconds:5.1f} s  resumed {fault.resumed}", flush=True)  # fmt: skip
-        verdict = "good" if outcome.is_good else f"NOT GOOD: {asdict(outcome)}"
-        print(f"run {len(outcomes)}: {verdict}", flush=True)
-    return 0 if all(outcome.is_good for outcome in outcomes) else 1
+            outcome = FaultyRun(Path(folder), 5 * len(plan) + 6, plan, loop).run()
+        with given.out.open("a") as results:
+            results.write(json.dumps({"good": outcome.is_good, **asdict(outcome)}) + "\n")
+        good.append(outcome.is_good)
+        print("good" if outcome.is_good else f"NOT GOOD: {asdict(outcome)}", flush=True)
+    return 0 if all(good) else 1
 
 
 if __name__ == "__main__":
