@@ -1,6 +1,7 @@
 """A command gets GPUs that no other command has, and nothing of it keeps them."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -241,12 +242,25 @@ def gone(pid: int, seconds: float = 5.0) -> bool:
     return False
 
 
+def takes_signals(pid: int, seconds: float = 20.0) -> bool:
+    """Whether the program has come so far: it blocks SIGCHLD together with the stop signals."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        (line,) = re.findall(r"^SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+        if int(line, 16) >> (signal.SIGCHLD - 1) & 1:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 @pytest.mark.parametrize("number", STOP)
-def test_a_signal_ends_the_whole_group_first(start, number, pattern):
-    # The grandchild takes half a second to end, in which the GPU stays locked.
+def test_a_signal_ends_the_whole_group_first(start, number, pattern, tmp_path):
+    # The grandchild does not end before a file is there; until then the GPU stays locked.
+    permit = tmp_path / "permit"
     grandchild = (
         "import os, signal, sys, time\n"
-        "def end(*_):\n    time.sleep(0.5); sys.exit()\n"
+        f"def end(*_):\n    while not os.path.exists({str(permit)!r}): time.sleep(0.01)\n"
+        "    sys.exit()\n"
         f"signal.signal({number.value}, end)\n"
         "print(os.getpid(), flush=True)\n"
         "time.sleep(60)"
@@ -254,12 +268,12 @@ def test_a_signal_ends_the_whole_group_first(start, number, pattern):
     script = ["sh", "-c", '"$0" -I -S -c "$1" & read line', sys.executable, grandchild]
     process = start("--count=1", "--", *script)
     pid = int(process.stdout.readline())
-    began = time.monotonic()
     process.send_signal(number)
     time.sleep(0.2)
     assert free(pattern) == [1, 2, 3]
+    assert process.poll() is None
+    permit.touch()
     assert process.wait(timeout=20) == 128 + number
-    assert 0.5 <= time.monotonic() - began < 5
     assert gone(pid, seconds=0.1)
     assert becomes_free(pattern)
 
@@ -278,9 +292,9 @@ def test_a_group_that_ignores_the_signal_is_killed(monkeypatch):
 def test_a_signal_ends_the_waiting(start, holding, number):
     holding("--count=4")
     waiting = start("--count=1", *SHOW)
-    time.sleep(0.5)
+    assert takes_signals(waiting.pid)
     waiting.send_signal(number)
-    assert waiting.wait(timeout=5) == 128 + number
+    assert waiting.wait(timeout=20) == 128 + number
     assert waiting.stdout.read() == ""
 
 
