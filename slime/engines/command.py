@@ -173,6 +173,10 @@ def engine_environment(
             # Over TCP, torch's store of the ranks would listen on every interface of the machine.
             "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE": f"file://{scratch}/ranks",
             "GLOO_SOCKET_IFNAME": "lo",
+            # Where prefill and decode engines meet.
+            "SGLANG_HOST_IP": LOOPBACK,
+            # SGLang compiles some of its routers: slow to start, and not without triton.
+            "TORCH_COMPILE_DISABLE": "1",
             # One entry per rank: any core will do. Without it SGLang wants a NUMA node per rank.
             "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * plan.num_gpus),
         }

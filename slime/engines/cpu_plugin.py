@@ -19,9 +19,11 @@ def register() -> None:
     """Entry point called by SGLang in each of its processes, before the model is built."""
     if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
         return
-    from slime.engines import cpu_deterministic
+    from slime.engines import cpu_deterministic, cpu_mla, cpu_transfer
 
     cpu_deterministic.register()
+    cpu_mla.register()
+    cpu_transfer.register()
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     HookRegistry.register(_BACKEND + "init_forward_metadata", _forget_plan, HookType.BEFORE)

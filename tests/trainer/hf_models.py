@@ -24,6 +24,8 @@ _ROUTED = {**_EXPERTS, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
 _ROUTED |= {"n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5}
 _MLA = {"kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12}
 _MLA |= {"num_key_value_heads": 4, "head_dim": 8}
+# What published models have in config.json and SGLang reads; transformers does not know it.
+_SIGMOID = {"moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc"}
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0}
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "mscale": 1.0}
@@ -55,7 +57,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         {**_ROUTED, **_MLA, "q_lora_rank": 24, "n_routed_experts": 8, "n_group": 4}
         | {"topk_group": 2, "num_experts_per_tok": 4, "rope_parameters": _YARN},
     ),
-    "moonlight": ("deepseek_v3", {**_ROUTED, **_MLA, "q_lora_rank": None}),
+    "moonlight": ("deepseek_v3", {**_ROUTED, **_MLA, **_SIGMOID, "q_lora_rank": None}),
 }
 
 
