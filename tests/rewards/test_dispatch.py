@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from slime.arguments import reward
 from slime.arguments.errors import ConfigError
@@ -152,16 +153,13 @@ def test_a_remote_grader_is_asked_again_when_it_fails(monkeypatch: pytest.Monkey
     async def run() -> None:
         app = web.Application()
         app.router.add_post("/grade", handle)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        args = make_args("remote_rm", rm_url=f"http://127.0.0.1:{port}/grade")
-        assert await async_rm(args, Sample(prompt="p", response="r", label="l")) == {"score": 0.5}
+        async with TestServer(app) as server:
+            url = str(server.make_url("/grade"))
+            args = make_args("remote_rm", rm_url=url)
+            sample = Sample(prompt="p", response="r", label="l")
+            assert await async_rm(args, sample) == {"score": 0.5}
         assert calls == [{"prompt": "p", "response": "r", "label": "l"}] * 3
-        await runner.cleanup()
-        with pytest.raises(remote.RemoteGraderError, match=f"{port}/grade.*4 attempts"):
+        with pytest.raises(remote.RemoteGraderError, match=f"{url}.*4 attempts"):
             await async_rm(args, Sample())
 
     asyncio.run(run())

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
 from slime.data.source import RolloutDataSourceWithBuffer
 from slime.filters.base_types import DynamicFilterOutput
@@ -265,19 +266,18 @@ def doors(router, count):
 
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", handle)
-        return web.AppRunner(app)
+        return TestServer(app)
 
     async def open_all():
         for _ in range(count):
             seen = []
-            runner = make(seen)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            made.append((runner, runner.addresses[0][1], seen))
+            server = make(seen)
+            await server.start_server()
+            made.append((server, server.port, seen))
 
     async def close_all():
-        for runner, _, _ in made:
-            await runner.cleanup()
+        for server, _, _ in made:
+            await server.close()
 
     async_loop.run(open_all())
     try:

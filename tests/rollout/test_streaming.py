@@ -8,6 +8,7 @@ import json
 
 import pytest
 from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
 from slime.rollout import async_loop, http_client, sglang_rollout
 from slime.rollout.sglang_streaming_rollout import generate_streaming
@@ -116,13 +117,8 @@ async def breaking_proxy(router, num_events):
 
     app = web.Application()
     app.router.add_post("/generate", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield runner.addresses[0][1], requests
-    finally:
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        yield server.port, requests
 
 
 @pytest.mark.flags("--rollout-max-response-len", "30")
@@ -185,14 +181,9 @@ def test_events_in_both_forms_are_read_alike(args, cumulative):
     async def body():
         app = web.Application()
         app.router.add_post("/generate", handle)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            args.sglang_router_port = runner.addresses[0][1]
+        async with TestServer(app) as server:
+            args.sglang_router_port = server.port
             return await generate_streaming(args, Sample(tokens=[5, 6, 7]), params(args))
-        finally:
-            await runner.cleanup()
 
     sample = async_loop.run(body())
     assert sample.tokens == [5, 6, 7, 10, 11, 12, 13, 14]
