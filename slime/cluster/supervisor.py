@@ -16,7 +16,7 @@ from typing import Self
 from slime.cluster.processes import RUN_ID_VARIABLE, RunProcesses
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SAMPLE_SECONDS = 2.0
+_WATCH_SECONDS = 2.0
 _POLITE_SECONDS = 5.0
 # Without this, setproctitle writes the titles of Ray's and SGLang's processes over their
 # environment, and with it over the run id.
@@ -46,7 +46,7 @@ class Supervisor:
         self.peak_memory_bytes = 0
         self._received: int | None = None
         self._heard = 0.0
-        self._stop_sampling = threading.Event()
+        self._ends = threading.Event()
         self._before_end: list[tuple[Callable[[], None], bool]] = []
 
     def __enter__(self) -> Self:
@@ -66,8 +66,8 @@ class Supervisor:
         self._processes = RunProcesses(
             self.run_id, spare=frozenset({os.getpid(), self._watchdog.pid})
         )
-        self._sampler = threading.Thread(target=self._sample, daemon=True, name="memory-sampler")
-        self._sampler.start()
+        self._monitor = threading.Thread(target=self._watch, daemon=True, name="supervisor")
+        self._monitor.start()
         return self
 
     def take_signals(self) -> None:
@@ -85,13 +85,13 @@ class Supervisor:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number in self._previous:  # a second Ctrl-C must not interrupt the cleaning up
             signal.signal(number, signal.SIG_IGN)
-        self._stop_sampling.set()
+        self._ends.set()
         for action, even_if_failed in reversed(self._before_end):
             if kind is None or even_if_failed:
                 thread = threading.Thread(target=action, daemon=True)
                 thread.start()
                 thread.join(_POLITE_SECONDS)
-        self._sampler.join()
+        self._monitor.join()
         self._processes.end_all()
         _remove(self.scratch)
         self._watchdog.communicate("done")
@@ -103,12 +103,17 @@ class Supervisor:
             # Raised inside Ray's compiled code, an exception of a signal comes out as another.
             raise Interrupted(self._received)
 
-    def _sample(self) -> None:
-        while not self._stop_sampling.wait(_SAMPLE_SECONDS):
-            # An exception that meets a finalizer is ignored: the driver would go on.
-            if self._received is not None and time.monotonic() > self._heard + _SAMPLE_SECONDS:
-                os.kill(os.getpid(), self._received)
+    def _watch(self) -> None:
+        while not self._ends.wait(_WATCH_SECONDS):
+            self._repeat_lost_signal()
             self.peak_memory_bytes = max(self.peak_memory_bytes, self._processes.memory_bytes())
+
+    def _repeat_lost_signal(self) -> None:
+        """Send a signal again that did not end the run: an exception that meets a finalizer is
+        ignored.
+        """
+        if self._received is not None and time.monotonic() > self._heard + _WATCH_SECONDS:
+            os.kill(os.getpid(), self._received)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._received, self._heard = number, time.monotonic()
