@@ -17,7 +17,12 @@ from slime.cluster.engine_hosts import hosts_of
 from slime.cluster.measure import measure_evaluation, measure_rollout
 from slime.cluster.placement import Node
 from slime.data.debug_dump import load_debug_rollout_data, save_debug_rollout_data
-from slime.data.train_batch import RolloutData, convert_samples_to_train_data, split_by_dp
+from slime.data.train_batch import (
+    RolloutData,
+    TrainData,
+    convert_samples_to_train_data,
+    split_by_dp,
+)
 from slime.engines.engine import Engine
 from slime.engines.memory import EngineMemory
 from slime.engines.servers import RolloutServers
@@ -112,6 +117,8 @@ class RolloutManager:
     ) -> None:
         """How the trainer, and a critic, divide a batch; the schedules are made for it."""
         self._parallel_config, self._critic_config = config, critic
+        if critic is not None:
+            self._critic_args = args_of_role(self.args, "critic")
 
     def num_rollout_per_epoch(self) -> int | None:
         """Rollouts in one pass over the prompts, None without a prompt set."""
@@ -141,14 +148,18 @@ class RolloutManager:
             return RolloutResult([], metrics)
         raw_rewards, rewards = post_process_rewards(self.args, samples)
         data = convert_samples_to_train_data(self.args, samples, raw_rewards, rewards)
-        parts = split_by_dp(self.args, data, self._parallel_config)
-        critics = []
-        if self._critic_config is not None:
-            own = args_of_role(self.args, "critic")
-            critics = split_by_dp(own, data, self._critic_config)
-        result = RolloutResult(_put(parts), metrics, _put(critics))
+        batches = _put(split_by_dp(self.args, data, self._parallel_config))
+        result = RolloutResult(batches, metrics, self._critic_batches(data, batches))
         metrics["perf/rollout_total_seconds"] = time.monotonic() - started
         return result
+
+    def _critic_batches(self, data: TrainData, batches: list[ray.ObjectRef]) -> list[ray.ObjectRef]:
+        """The same samples for the critic: the actor's ``batches`` where it divides them alike."""
+        if self._critic_config is None:
+            return []
+        if self._critic_config == self._parallel_config and self.args.megatron_config_path is None:
+            return batches
+        return _put(split_by_dp(self._critic_args, data, self._critic_config))
 
     def _groups(self, rollout_id: int) -> tuple[list[Any], dict[str, float]]:
         args = self.args
