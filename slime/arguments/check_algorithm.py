@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from slime.arguments.check_rollout import DISTILLATION
-from slime.arguments.errors import Problem, did_you_mean, option
+from slime.arguments.errors import Problem, did_you_mean
 from slime.arguments.raw import RawArguments
 from slime.arguments.reward import BOXED_PREFIX, DICT_REWARD_KEYS, GRADERS
 from slime.arguments.rollout import DEFAULT_ROLLOUT
@@ -64,34 +64,6 @@ def check_advantages(args: Namespace) -> Iterator[Problem]:
     if args.eps_clip_c is not None and args.eps_clip_c <= 1:
         message = "must be above 1: a bound of 1 or less would clip what is on-policy"
         yield Problem("--eps-clip-c", args.eps_clip_c, message, "3 is usual")
-    if args.mask_offpolicy_in_partial_rollout and not args.partial_rollout:
-        yield Problem(
-            "--mask-offpolicy-in-partial-rollout", True, "has no effect", "add --partial-rollout"
-        )
-
-
-def check_effects(args: Namespace) -> Iterator[Problem]:
-    """Options that do nothing without another."""
-    tis = args.custom_tis_function_path
-    critic = args.critic_num_nodes or args.critic_num_gpus_per_node
-    idle = (
-        (tis and not args.use_tis, "custom_tis_function_path", "add --use-tis"),
-        (args.use_unbiased_kl and not args.use_kl_loss, "use_unbiased_kl", "add --use-kl-loss"),
-        (args.opd_type and not args.use_opd, "opd_type", "add --use-opd"),
-        (
-            args.keep_old_actor and args.use_rollout_logprobs,
-            "keep_old_actor",
-            "drop it: with --use-rollout-logprobs the engines' log-probabilities are the old ones",
-        ),
-        (
-            critic and args.advantage_estimator != "ppo",
-            "critic_num_gpus_per_node" if args.critic_num_gpus_per_node else "critic_num_nodes",
-            "add --advantage-estimator ppo",
-        ),
-    )
-    for useless, dest, remedy in idle:
-        if useless:
-            yield Problem(option(dest), getattr(args, dest), "has no effect", remedy)
 
 
 def check_kl(args: Namespace) -> Iterator[Problem]:
@@ -103,8 +75,6 @@ def check_kl(args: Namespace) -> Iterator[Problem]:
     if args.kl_coef != 0 and args.use_kl_loss and args.kl_loss_coef != 0:
         message = "the KL would count twice: in the reward and in the loss (--kl-loss-coef)"
         yield Problem("--kl-coef", args.kl_coef, message, "set one of the two to 0")
-    if args.kl_loss_coef != 0 and not args.use_kl_loss:
-        yield Problem("--kl-loss-coef", args.kl_loss_coef, "has no effect", "add --use-kl-loss")
     if args.ref_update_interval is not None and not args.use_reference:
         message = "there is no reference to update"
         remedy = "add --use-kl-loss or --kl-coef, or leave it out"

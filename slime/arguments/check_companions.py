@@ -20,12 +20,26 @@ def check_companions(args: Namespace) -> Iterator[Problem]:
         ("opd_teacher_load", megatron_teacher, "add --use-opd --opd-type megatron"),
         ("opd_teacher_ckpt_step", args.opd_teacher_load, "add --opd-teacher-load"),
         ("opd_kl_coef", args.use_opd, "add --use-opd"),
+        ("opd_type", args.use_opd, "add --use-opd"),
+        ("kl_loss_coef", args.use_kl_loss, "add --use-kl-loss"),
+        ("use_unbiased_kl", args.use_kl_loss, "add --use-kl-loss"),
         ("ckpt_step", args.load, "add --load"),
         ("use_previous_checkpoint", args.load, "add --load"),
         ("ref_ckpt_step", args.ref_load, "add --ref-load"),
+        ("custom_tis_function_path", args.use_tis, "add --use-tis"),
         ("tis_clip", args.use_tis, "add --use-tis"),
         ("tis_clip_low", args.use_tis, "add --use-tis"),
         ("opsm_delta", args.use_opsm, "add --use-opsm"),
+        (
+            "keep_old_actor",
+            not args.use_rollout_logprobs,
+            "drop it: with --use-rollout-logprobs the engines' log-probabilities are the old ones",
+        ),
+        ("mask_offpolicy_in_partial_rollout", args.partial_rollout, "add --partial-rollout"),
+        *(
+            (dest, args.advantage_estimator == "ppo", "add --advantage-estimator ppo")
+            for dest in ("critic_num_nodes", "critic_num_gpus_per_node")
+        ),
         (
             "optimizer_offload_fraction",
             args.optimizer_cpu_offload,

@@ -6,7 +6,6 @@ from argparse import Namespace
 
 from slime.arguments.check_algorithm import (
     check_advantages,
-    check_effects,
     check_kl,
     check_modes,
     check_reward,
@@ -49,7 +48,6 @@ def validate(args: Namespace, raw: RawArguments, facts: Facts, train_data: Scan)
     problems += check_reward(args, train_data.names_grader)
     problems += check_advantages(args)
     problems += check_kl(args)
-    problems += check_effects(args)
     problems += check_companions(args)
     problems += check_addresses(args)
     problems += check_modes(args, raw)
