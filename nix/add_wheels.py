@@ -2,21 +2,18 @@
 
 The files come from the store of wheels that Bazel uses too, and from pip where it lacks them
 (third_party/pypi/store.py), so pip's own configuration decides where from. Each is compared with
-its locked sha256 and added under the name that nix/site.nix asks for. Pip takes wheels for the
+its locked sha256 and added to the Nix store (nix/add_files.py). Pip takes wheels for the
 Python that it runs under: 3.11 for the CPU lock, 3.12 for the CUDA one.
 """
 
 import argparse
 import hashlib
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-if not __package__:  # started as a program
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from nix.add_files import add_files
 from slime.doctor.lock_file import Locked, LockError, read_lock
 from third_party.pypi.store import Requirement, StoreError, fetch, store_root, wheel_of
 
@@ -24,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {False: ("requirements.lock.txt", (3, 11)), True: ("requirements.cuda.lock.txt", (3, 12))}
 
 
-def add(store: Path, package: Locked, folder: Path) -> None:
-    """Add one wheel of the store of wheels to the Nix store, by way of `folder`.
+def wheel_file(store: Path, package: Locked) -> Path:
+    """The wheel in the store of wheels.
 
     Raises:
         StoreError: the file is not the locked one.
@@ -39,16 +36,7 @@ def add(store: Path, package: Locked, folder: Path) -> None:
             f"{pin}: wrong hash\n  locked:  {package.sha256}\n  found:   {found}\n"
             f"  what to do: remove {wheel.parent} and run this again"
         )
-    add_fixed(wheel, f"{package.name}-{package.version}.whl", folder)
-
-
-def add_fixed(file: Path, name: str, folder: Path) -> None:
-    """Add a file to the Nix store under a name of its own, by way of `folder`."""
-    named = folder / name
-    shutil.copyfile(file, named)
-    command = ["nix-store", "--add-fixed", "sha256", str(named)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    named.unlink()
+    return wheel
 
 
 def requirement(package: Locked) -> Requirement:
@@ -84,17 +72,11 @@ def main(argv: list[str] | None = None) -> int:
         packages = wanted(ROOT / file, options.packages)
         store.mkdir(parents=True, exist_ok=True)
         fetch(store, [requirement(package) for package in packages])
-        with tempfile.TemporaryDirectory() as folder:
-            for package in packages:
-                add(store, package, Path(folder))
-    except (LockError, StoreError) as error:
+        files = {package: wheel_file(store, package) for package in packages}
+    except (LockError, StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    except (OSError, subprocess.CalledProcessError) as error:
-        print(f"cannot add wheels to the Nix store: {error}", file=sys.stderr)
-        return 1
-    print(f"added {len(packages)} wheels to the Nix store")
-    return 0
+    return add_files("wheels", files)
 
 
 if __name__ == "__main__":

@@ -6,42 +6,21 @@
 {
   name,
   lock,
-  # Runs the unpacking; what comes out does not depend on it.
   python ? "/usr/bin/python3",
   # Which of the lock's packages.
   packages ? builtins.attrNames lock,
 }:
-let
-  locked = package: lock.${package} or (throw "${name}: ${package} is not in the lock");
-
-  wheel = import ./locked_file.nix { inherit system; } {
-    ending = ".whl";
-    script = "add_wheels.py";
-  };
-
+import ./program.nix { inherit system; } {
+  inherit name python;
   wanted = [
-    "third_party"
-    "third_party/pypi"
     "third_party/pypi/store.py"
-    "nix"
     "nix/site.py"
   ];
-  root = toString ../.;
-  source = builtins.path {
-    name = "slime-site-source";
-    path = ../.;
-    filter = path: _: builtins.any (part: path == "${root}/${part}") wanted;
-  };
-in
-derivation {
-  inherit name system;
-  builder = python;
-  PYTHONPATH = "${source}";
-  PYTHONDONTWRITEBYTECODE = "1";
-  args = [
-    "-s"
-    "${source}/nix/site.py"
-    (placeholder "out")
-  ]
-  ++ map (package: wheel (locked package)) packages;
+  args =
+    source:
+    [
+      "${source}/nix/site.py"
+      (placeholder "out")
+    ]
+    ++ import ./wheels.nix { inherit system; } { inherit name lock packages; };
 }

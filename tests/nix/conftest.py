@@ -77,6 +77,15 @@ def nix_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
     assert _digest(CERTIFICATES) == before
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
 def _digest(file: Path) -> str | None:
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
 

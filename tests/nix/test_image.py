@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.nix.conftest import ROOT, Flake
+from tests.nix.conftest import ROOT, Flake, contents
 
 SMALL = ".#packages.x86_64-linux.image-small"
 NAMES = ("orjson", "packaging", "pyyaml")
@@ -20,14 +20,6 @@ def store_of_bazels_wheels(folder: Path) -> Path:
         place.mkdir(parents=True)
         shutil.copyfile(wheel, place / wheel.name)
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def test_is_bazels(flake: Flake, tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nix.conftest import ROOT, Flake
+from tests.nix.conftest import ROOT, Flake, contents
 
 SITE = ".#packages.x86_64-linux.site-cpu"
 ADD = (sys.executable, "nix/add_wheels.py")
@@ -30,14 +30,6 @@ def small(flake: Flake, make_wheel, index: Path, monkeypatch: pytest.MonkeyPatch
     return flake
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_holds_what_the_wheels_hold(small: Flake, index: Path):
     assert small.run(*ADD).stdout == "added 2 wheels to the Nix store\n"
     small.nix("build", SITE)
@@ -46,7 +38,7 @@ def test_holds_what_the_wheels_hold(small: Flake, index: Path):
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
                 expected[name.replace("top-1.0.data/scripts/", "bin/")] = archive.read(name)
-    assert files(small.folder / "result") == expected
+    assert contents(small.folder / "result") == expected
     assert (small.folder / "result/bin/run").stat().st_mode & 0o111
 
 
