@@ -4,15 +4,17 @@ checked before anything is started."""
 import dataclasses
 import logging
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
 
 from slime.arguments.errors import ConfigError, Problem
 
+T = TypeVar("T")
+R = TypeVar("R")
 _OPTION = "--rollout-external-engine-addrs"
 
 
@@ -63,8 +65,7 @@ def discover_external_engines(addrs: list[str], timeout: float = 30.0) -> list[E
     Raises:
         ConfigError: names every address that is wrong or does not answer within `timeout` seconds.
     """
-    with ThreadPoolExecutor(max(1, len(addrs))) as pool:
-        found = list(pool.map(lambda address: _discover(address, timeout), addrs))
+    found = _at_once(lambda address: _discover(address, timeout), addrs)
     problems = [entry for entry in found if isinstance(entry, Problem)]
     if len(set(addrs)) < len(addrs):
         problems.append(Problem(_OPTION, addrs, "names an engine twice", "name each once"))
@@ -83,7 +84,8 @@ def apply_external_engine_info_to_args(
             than the rest.
     """
     infos = discover_external_engines(args.rollout_external_engine_addrs)
-    problems = [problem for info in infos if (problem := _mismatch(args, info)) is not None]
+    mismatches = _at_once(lambda info: _mismatch(args, info), infos)
+    problems = [problem for problem in mismatches if problem is not None]
     sizes = sorted({info.num_gpus for info in infos})
     if len(sizes) > 1:
         message = f"has engines of {sizes} GPUs; one group of them has one size"
@@ -116,6 +118,12 @@ def start_external_rollout_servers(
             }
         _direct("POST", f"http://{ip}:{port}/workers", 10.0, json=body)
     return {"default": ExternalRolloutServer(infos, ip, port)}, []
+
+
+def _at_once(ask: Callable[[T], R], of: Sequence[T]) -> list[R]:
+    """Every answer, in order; no engine waits for another one's."""
+    with ThreadPoolExecutor(max(1, len(of))) as pool:
+        return list(pool.map(ask, of))
 
 
 def _discover(address: str, timeout: float) -> ExternalEngineInfo | Problem:
