@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from slime.arguments.check_family import check_family
+from slime.arguments.check_rollout import FULLY_ASYNC
 from slime.arguments.errors import Problem, option
 from slime.arguments.registry import given_options
 from slime.arguments.rollout import DEFAULT_ROLLOUT
@@ -27,6 +28,17 @@ NOT_BUILT = (
 NOT_BUILT_VALUES = {
     "rollout_data_transport": ("nixl",),
 }
+# Settings of an evaluation set that only somebody's own functions read.
+NOT_BUILT_OF_EVAL_SETS = (
+    "app_service",
+    "eval_task_timeout",
+    "min_eval_samples",
+    "eval_early_stop_remaining",
+    "eval_early_stop_idle_timeout",
+    "message_processor",
+    "reward_model",
+    "remote_environment",
+)
 _MESSAGE = "is not built yet: this version would do nothing about it"
 
 
@@ -44,6 +56,7 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         if getattr(args, dest) in values:
             kept = "leave it out, or give another value"
             yield Problem(option(dest), getattr(args, dest), _MESSAGE, kept)
+    yield from _check_eval_sets(args)
     if args.rollout_num_gpus_per_engine > args.num_gpus_per_node:
         message = "needs one engine on several nodes, which is not built yet"
         remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
@@ -51,6 +64,16 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         yield Problem("--rollout-num-gpus-per-engine", each, message, remedy)
     yield from _check_top_p(args)
     yield from check_family(args)
+
+
+def _check_eval_sets(args: Namespace) -> Iterator[Problem]:
+    ours = args.eval_function_path in (DEFAULT_ROLLOUT, FULLY_ASYNC)
+    for dataset in args.eval_datasets:
+        own = dataset.custom_generate_function_path or dataset.custom_rm_path
+        for name in NOT_BUILT_OF_EVAL_SETS if ours and not own else ():
+            if (value := getattr(dataset, name)) is not None:
+                place = f"evaluation data {dataset.name}: {name}"
+                yield Problem(place, value, _MESSAGE, "leave it out")
 
 
 def _check_top_p(args: Namespace) -> Iterator[Problem]:

@@ -1,5 +1,7 @@
 """What nothing acts on is refused; what something acts on is not."""
 
+from pathlib import Path
+
 import pytest
 
 from slime.arguments.check_built import NOT_BUILT, check_built
@@ -41,6 +43,36 @@ def test_one_engine_fits_on_one_node(argv: list[str]) -> None:
     assert list(check_built(args)) == []
     args.rollout_num_gpus_per_engine = 16
     assert [p.option for p in check_built(args)] == ["--rollout-num-gpus-per-engine"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "refused"),
+    [
+        ("", "", ["evaluation data a: min_eval_samples", "evaluation data b: min_eval_samples"]),
+        (", custom_rm_path: mine.grade", "", ["evaluation data b: min_eval_samples"]),
+        ("", "--eval-function-path mine.evaluate", []),
+    ],
+)
+def test_settings_of_evaluation_sets(
+    more: str,
+    words: str,
+    refused: list[str],
+    argv: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def grade(args, sample): ...\ndef evaluate(args, id, source, evaluation): ..."
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "eval.yaml").write_text(
+        "defaults: {min_eval_samples: 3}\n"
+        "datasets:\n"
+        f"  - {{name: a, path: train.jsonl{more}}}\n"
+        "  - {name: b, path: train.jsonl}\n"
+    )
+    args = parse_args(argv=[*argv, "--eval-config", "eval.yaml", *words.split()])
+    assert [problem.option for problem in check_built(args)] == refused
 
 
 def test_the_list_names_options_that_exist() -> None:

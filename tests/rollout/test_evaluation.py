@@ -1,6 +1,7 @@
 """Evaluation sets with settings of their own, on a real engine."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,10 +58,7 @@ def test_greedy_answers_equal_those_of_the_hugging_face_model(eval_args):
 
 def test_prompts_are_loaded_once(eval_args):
     sglang_rollout.generate_rollout(eval_args, 0, None, evaluation=True)
-    for dataset in eval_args.eval_datasets:
-        dataset_path = dataset.path
-    with open(dataset_path, "w") as emptied:
-        emptied.write("")
+    Path(eval_args.eval_datasets[0].path).write_text("")  # both sets are in it
     output = sglang_rollout.generate_rollout(eval_args, 1, None, evaluation=True)
     assert len(output.data["greedy"]["samples"]) == 3
 

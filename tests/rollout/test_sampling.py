@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slime.arguments.eval_config import build_eval_dataset_configs
+from slime.rollout.evaluation import eval_sampling_params
 from slime.rollout.sampling import (
     max_context_len,
     remaining_new_tokens,
@@ -57,8 +59,9 @@ def test_context_is_what_is_asked_for_and_at_most_what_the_model_has():
     assert max_context_len(args, evaluation=True) == 100
 
 
-def test_sampling_params_carry_every_option():
-    args = Namespace(
+@pytest.fixture
+def args():
+    return Namespace(
         rollout_temperature=0.5,
         rollout_top_p=0.9,
         rollout_top_k=7,
@@ -66,7 +69,13 @@ def test_sampling_params_carry_every_option():
         rollout_stop=["\n"],
         rollout_stop_token_ids=[1],
         rollout_skip_special_tokens=True,
+        sglang_server_concurrency=8,
+        rollout_num_engines=1,
+        sglang_server_args={},
     )
+
+
+def test_sampling_params_carry_every_option(args):
     assert train_sampling_params(args) == {
         "temperature": 0.5,
         "top_p": 0.9,
@@ -78,6 +87,29 @@ def test_sampling_params_carry_every_option():
         "no_stop_trim": True,
         "spaces_between_special_tokens": False,
     }
+
+
+def test_defaults_of_evaluation_sets_reach_the_parameters_of_each(args):
+    defaults = {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "max_response_len": 30,
+        "min_new_tokens": 2,
+        "stop": ["."],
+        "stop_token_ids": [3],
+        "skip_special_tokens": False,
+        "repetition_penalty": 1.1,
+        "no_stop_trim": False,
+    }
+    entries = [{"name": "a", "path": "/a"}, {"name": "b", "path": "/b", "repetition_penalty": 1.0}]
+    found = [
+        eval_sampling_params(args, dataset)
+        for dataset in build_eval_dataset_configs(args, entries, defaults)
+    ]
+    expected = {name: value for name, value in defaults.items() if name != "max_response_len"}
+    expected |= {"max_new_tokens": 30, "spaces_between_special_tokens": False}
+    assert found == [expected, expected | {"repetition_penalty": 1.0}]
 
 
 def test_seeds_come_with_deterministic_engines_only():
