@@ -105,6 +105,19 @@ class Reference:
     weights: dict[str, torch.Tensor]
 
 
+def reference_adamw(args: Namespace, model: torch.nn.Module) -> torch.optim.AdamW:
+    """torch's AdamW as the options say; vectors (norms, biases) do not decay."""
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    return torch.optim.AdamW(
+        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+        lr=args.lr,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_eps,
+        weight_decay=args.weight_decay,
+    )
+
+
 def hf_reference(args: Namespace, rollouts: list[Rollout]) -> Reference:
     """GRPO with torch's AdamW, one sequence per forward pass; no code of slime takes part."""
     import transformers
@@ -115,15 +128,7 @@ def hf_reference(args: Namespace, rollouts: list[Rollout]) -> Reference:
     base = transformers.AutoModelForCausalLM.from_pretrained(
         args.hf_checkpoint, dtype=torch.float32
     )
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
-        lr=args.lr,
-        betas=(args.adam_beta1, args.adam_beta2),
-        eps=args.adam_eps,
-        weight_decay=args.weight_decay,
-    )
+    optimizer = reference_adamw(args, model)
     return Reference(
         [_train_one(args, model, base, optimizer, rollout) for rollout in rollouts],
         _saved_weights(model),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from conftest import reference_adamw
 
 Rollout = dict[str, Any]
 
@@ -46,15 +47,7 @@ def train_values(
 ) -> tuple[list[dict[str, float]], ValueModel]:
     """Metrics per rollout and the model after AdamW on the clipped value loss."""
     model = ValueModel(args.hf_checkpoint, head)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
-        lr=args.lr,
-        betas=(args.adam_beta1, args.adam_beta2),
-        eps=args.adam_eps,
-        weight_decay=args.weight_decay,
-    )
+    optimizer = reference_adamw(args, model)
     return [_train_one(args, model, optimizer, rollout) for rollout in rollouts], model
 
 
