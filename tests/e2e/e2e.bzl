@@ -7,14 +7,17 @@ _COMMON = {
         "//examples/quickstart:task",
         "//slime:train_lib",
         "//slime/launch",
+        "@pypi//psutil",
     ],
     "size": "large",
 }
 _SHARED = [
     "checkpoints.py",
+    "engine_fault.py",
     "fan_out.py",
     "launch.py",
     "outside_engine.py",
+    "ray_node.py",
     "recipes.py",
     "reward.py",
     "twin.py",
@@ -40,14 +43,14 @@ def gpu_test(name, srcs, gpus, suites, model, ranks = 1, engines = 1):
         **_COMMON
     )
 
-def twin_test(name, srcs, model, ranks = 1, engines = 1):
-    """The twins of some files, which CI runs on its CPUs."""
+def twin_test(name, srcs, model, ranks = 1, engines = 1, shared = False):
+    """The twins of some files, which CI runs on its CPUs; if `shared`, on one Ray and engine where they can."""
     slime_test(
         name = name,
         srcs = srcs + _SHARED,
         args = ["-s"],
         data = [model, _DATA],
-        env = dict(_sizes(ranks, engines), SLIME_CPU_TWIN = "1"),
+        env = dict(_sizes(ranks, engines), SLIME_CPU_TWIN = "1", SLIME_TWIN_SHARED = str(int(shared))),
         tags = ["cpu", "slow"],
         **_COMMON
     )

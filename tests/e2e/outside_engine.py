@@ -29,7 +29,11 @@ CPU = {
     "sleep_on_idle": True,
     "max_running_requests": 32,
     "max_total_tokens": 4096,
+    "log_level": "warning",
 }
+# As slime's own engines: else the router's question for its health, every second, is a request, and
+# one that is under way when weights arrive makes the engine refuse them.
+PLAIN_HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def outside_engine(model: str, seconds: float = 600) -> Iterator[Engine]:
     options = {"model_path": model, "host": "127.0.0.1", "port": port} | (CPU if on_cpu else {})
     process = subprocess.Popen(
         [sys.executable, "-m", module, *to_flags(options)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, **PLAIN_HEALTH, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
         _wait(process, port, seconds)

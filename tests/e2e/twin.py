@@ -18,13 +18,12 @@ DEVICE_ONLY = {
     "--micro-batch-size": "the twin packs by tokens",
     "--moe-enable-deepep": "DeepEP",
     "--moe-token-dispatcher-type": "the one of CPUs",
+    "--multimodal-keys": "the processor of pictures wants torchvision, so the twin has texts",
     "--offload*": "GPU memory",
     "--overlap-cpu-optimizer-d2h-h2d": "GPU memory",
-    "--prefill-num-servers": "Mooncake",
     "--recompute-*": "GPU memory",
     "--sglang-attention-backend": "the one of CPUs",
     "--sglang-cuda-graph-*": "CUDA graphs",
-    "--sglang-disaggregation-transfer-backend": "Mooncake",
     "--sglang-dp-size": "one rank per engine",
     "--sglang-enable-*": "several ranks per engine",
     "--sglang-ep-size": "one rank per engine",
@@ -33,6 +32,10 @@ DEVICE_ONLY = {
     "--sglang-speculative-*": "no speculation on CPUs",
     "--train-memory-margin-bytes": "GPU memory",
     "--update-weight-buffer-size": "GPU memory",
+}
+# What stays, and what does its work on a CPU.
+STAND_INS = {
+    "--sglang-disaggregation-transfer-backend": "Mooncake's transport; the kernel copies instead",
 }
 # The sizes of a layout; with two ranks the first that is above 1 stays at 2.
 LAYOUT = (
@@ -56,6 +59,7 @@ LIMITS = {
     "--num-critic-only-steps": 1,
     "--num-rollout": 3,
     "--over-sampling-batch-size": 6,
+    "--prefill-num-servers": 1,
     "--rollout-batch-size": 4,
     "--rollout-max-response-len": 8,
     "--rollout-num-gpus-per-engine": 1,
@@ -145,6 +149,8 @@ def _drop(twin: Twin, data: Path) -> None:
     for flag in [flag for flag in twin.options if _matches(flag)]:
         values = twin.options.pop(flag)
         twin.left_out.append(f"{' '.join([flag, *values])}: {_matches(flag)}")
+    for flag in STAND_INS.keys() & twin.options.keys():
+        twin.left_out.append(f"{' '.join([flag, *twin.options[flag]])}: {STAND_INS[flag]}")
 
 
 def _limit(twin: Twin, data: Path) -> None:

@@ -5,12 +5,15 @@ Nothing is downloaded: a model's name gives a tiny one of its architecture, buil
 leaves out is printed, and written to twin.json for whoever wants the list.
 """
 
+import atexit
 import json
 import os
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from slime.launch import commands
@@ -23,6 +26,8 @@ from slime.launch.commands import (
     get_default_wandb_args,
     get_env_enable_infinite_run,
 )
+from tests.e2e.outside_engine import outside_engine
+from tests.e2e.ray_node import ray_head
 from tests.e2e.twin import Twin, small_engines, twin_of
 
 __all__ = [
@@ -50,8 +55,11 @@ TINY = {
     "Qwen3-0.6B": "examples/quickstart/model",
     "Qwen3-30B-A3B": "tests/e2e/models/qwen3_moe",
     "Qwen3-4B": "examples/quickstart/model",
-    "Qwen3-VL-4B-Instruct": "tests/e2e/models/qwen3_vl",
+    "Qwen3-VL-4B-Instruct": "examples/quickstart/model",  # of texts alone
 }
+WARM_SLOTS = 4  # of the shared Ray: more than any twin has ranks
+# What a run's own engines are for.
+OWN_ENGINES = ("--debug-", "--rollout-external-engine-addrs", "--sglang-", "--use-rollout-routing")
 
 
 def cache_dir() -> Path:
@@ -96,6 +104,24 @@ def small_config(path: Path, twin: Twin) -> int:
     return count
 
 
+@cache
+def warm(model: str) -> tuple[str, str]:
+    """The addresses of a Ray and of an engine for all runs of this process; they end with it."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    ray = stack.enter_context(ray_head(WARM_SLOTS))
+    return ray, stack.enter_context(outside_engine(model)).address
+
+
+def share(twin: Twin) -> None:
+    """Send the run to the warm Ray and engine, if nothing of it is about engines."""
+    if any(flag.startswith(OWN_ENGINES) for flag in twin.options):
+        return
+    ray, engine = warm(twin.options["--hf-checkpoint"][0])
+    twin.options |= {"--ray-address": [ray], "--rollout-external-engine-addrs": [engine]}
+    twin.smaller.append("Ray and the engine: those that other twins use too")
+
+
 def execute_train(
     train_args: str | Sequence[str],
     num_gpus_per_node: int,
@@ -105,13 +131,18 @@ def execute_train(
     extra_env_vars: Mapping[str, str] | None = None,
     config: ExecuteTrainConfig | None = None,
 ) -> None:
-    """Train the twin: SLIME_TWIN_RANKS and SLIME_TWIN_ENGINES (1 each) say how many."""
+    """Train the twin: SLIME_TWIN_RANKS and SLIME_TWIN_ENGINES (1 each) say how many.
+
+    With SLIME_TWIN_SHARED=1 runs of one process use one Ray and one engine where they can.
+    """
     words = shlex.split(train_args) if isinstance(train_args, str) else train_args
     ranks = int(os.environ.get("SLIME_TWIN_RANKS", "1"))
     engines = int(os.environ.get("SLIME_TWIN_ENGINES", "1"))
     twin = twin_of(words, DATA, ranks, engines)
     if "--sglang-config" in twin.options:
         engines = small_config(Path(twin.options["--sglang-config"][0]), twin)
+    if os.environ.get("SLIME_TWIN_SHARED") == "1":
+        share(twin)
     print(twin.report, flush=True)
     if outputs := os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR"):
         record = {"words": twin.words, "smaller": twin.smaller, "left_out": twin.left_out}
