@@ -116,3 +116,10 @@ class Job:
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def assert_nothing_left(job: Job, files: set[Path]) -> None:
+    """No process, and none of the files that a job had outside its folder while it ran."""
+    assert job.processes() == {}
+    assert files  # at least Ray's scratch folder was there
+    assert [path for path in files if path.exists()] == []

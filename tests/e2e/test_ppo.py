@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from slime.data.debug_dump import save_debug_rollout_data
-from slime.samples.sample import Sample
 from tests.e2e.job import Job
+from tests.e2e.random_rollouts import save_random_rollouts
 
 PPO = ("--advantage-estimator=ppo", "--normalize-advantages", "--num-critic-only-steps=1")
 ROLES = """
@@ -19,38 +17,15 @@ megatron:
 """
 
 
-def random_rollout(seed: int) -> list[Sample]:
-    """16 groups of 8 answers of random tokens and lengths, half of them right."""
-    random = Random(seed)
-    samples = []
-    for index in range(128):
-        response = random.randint(2, 8)
-        samples.append(
-            Sample(
-                index=index,
-                group_index=index // 8,
-                rollout_id=index,
-                tokens=[random.randrange(100) for _ in range(5 + response)],
-                response_length=response,
-                reward=float(random.random() < 0.5),
-                status=Sample.Status.COMPLETED,
-            )
-        )
-    return samples
-
-
 def test_a_resumed_run_equals_one_with_another_critic_layout(
     start_job: Callable[..., Job], tmp_path: Path
 ) -> None:
     (tmp_path / "roles.yaml").write_text(ROLES)
-    dump = f"{tmp_path}/{{rollout_id}}"
-    for rollout_id in range(3):
-        save_debug_rollout_data(
-            dump, random_rollout(rollout_id), rollout_id=rollout_id, evaluation=False
-        )
+    dump = save_random_rollouts(tmp_path, 3)
     trained = (*PPO, f"--megatron-config-path={tmp_path}/roles.yaml", "--lr-decay-iters=9")
     replay = (*trained, "--debug-train-only", f"--load-debug-rollout-data={dump}")
     first = start_job(*replay, "--num-rollout=2")
+    own_ranks = start_job(*replay, "--num-rollout=3", "--critic-num-gpus-per-node=2")
     assert first.wait() == 0, first.text
     folder = first.run_dir / "checkpoints"
     for root in (folder, folder / "critic"):
@@ -59,7 +34,6 @@ def test_a_resumed_run_equals_one_with_another_critic_layout(
     assert resumed.wait() == 0, resumed.text
     assert [record["step"] for record in resumed.metrics("rollout")] == [2]
 
-    own_ranks = start_job(*replay, "--num-rollout=3", "--critic-num-gpus-per-node=2")
     assert own_ranks.wait() == 0, own_ranks.text
     alone, *both = own_ranks.metrics("rollout")
     assert "train/loss" not in alone

@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from slime.arguments.labels import label_path
-from tests.e2e.job import Job
+from tests.e2e.job import Job, assert_nothing_left
+from tests.e2e.random_rollouts import save_random_rollouts
 
 SHORT = ("--num-rollout=2", "--eval-interval=2")
 
@@ -109,12 +110,16 @@ def test_two_rollouts(start_job: Callable[..., Job], layout: tuple[str, ...]) ->
     assert not job.processes()
 
 
-def test_a_stopped_run_goes_on_where_it_was(start_job: Callable[..., Job]) -> None:
+def test_a_run_stopped_by_ctrl_c_leaves_nothing_and_goes_on_where_it_was(
+    start_job: Callable[..., Job],
+) -> None:
     options = ("--num-rollout=4", "--save-interval=1", "--skip-eval-before-train")
     job = start_job(*options)
     job.wait_for_line("rollout 2/4")
-    job.process.send_signal(signal.SIGTERM)
-    assert job.wait(30) == 128 + signal.SIGTERM
+    files = job.files()
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait(30) == 128 + signal.SIGINT
+    assert_nothing_left(job, files)
     resume = re.search(r"--load \S+ --run-dir \S+", job.text)
     assert resume, job.text
 
@@ -141,21 +146,18 @@ def test_joins_a_cluster_and_leaves_it_running(
     assert found.stdout.strip() == "4.0", found.stderr
 
 
-def test_replay_reaches_the_same_weights(start_job: Callable[..., Job], tmp_path: Path) -> None:
-    dump = tmp_path / "dump"
-    generate = start_job(
-        "--num-rollout=2", "--debug-rollout-only", f"--save-debug-rollout-data={dump}"
-    )
-    assert generate.wait() == 0, generate.text
+def test_two_trainings_on_the_same_rollouts_reach_the_same_weights(
+    start_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    dump = save_random_rollouts(tmp_path, 2)
+    given = ("--num-rollout=2", "--debug-train-only", f"--load-debug-rollout-data={dump}")
+    jobs = [start_job(*given) for _ in range(2)]  # side by side
     weights = []
-    for _ in range(2):
-        replay = start_job(
-            "--num-rollout=2", "--debug-train-only", f"--load-debug-rollout-data={dump}"
-        )
-        assert replay.wait() == 0, replay.text
-        (shard,) = (replay.run_dir / "hf").glob("*.safetensors")
+    for job in jobs:
+        assert job.wait() == 0, job.text
+        (shard,) = (job.run_dir / "hf").glob("*.safetensors")
         weights.append(load_file(shard))
-        assert not (replay.run_dir / "logs" / "router.log").exists()
+        assert not (job.run_dir / "logs" / "router.log").exists()
     assert weights[0].keys() == weights[1].keys()
     for name, tensor in weights[0].items():
         assert torch.equal(tensor, weights[1][name]), name
