@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 from slime.arguments.errors import Problem
 
+# Options of SGLang that divide weights in ways which `slime.weights.shards` does not describe.
+_OTHER_DIVISIONS = {"quantization", "enable_dp_attention", "pp_size", "pipeline_parallel_size"}
+_OTHER_DIVISIONS |= {"ep", "ep_size", "expert_parallel_size", "dp", "dp_size"}
+_OTHER_DIVISIONS |= {"data_parallel_size"}
+
 
 def check_weights(args: Namespace) -> Iterator[Problem]:
     """Modes and transports that go together, and what a checksum needs."""
@@ -33,11 +38,27 @@ def check_weights(args: Namespace) -> Iterator[Problem]:
 
 
 def _check_comparison(args: Namespace) -> Iterator[Problem]:
-    message = ""
-    if args.device == "cuda":
-        message = "engines hash weights in host memory with SHA-256, but on a GPU differently"
-    elif args.rollout_num_gpus_per_engine != 1:
-        message = "a rank of a divided engine holds, and hashes, only a part of each tensor"
-    if message:
-        remedy = "leave it out, or test the same model with engines of one rank on a CPU"
-        yield Problem("--check-weight-update-equal", True, message, remedy)
+    """Engines whose ranks hold something else than slices of the tensors that were sent."""
+    option = "--check-weight-update-equal"
+    remedy = "leave it out, or test the same model with simpler engines"
+    config = args.hf_architecture or {}
+    if config.get("quantization_config"):
+        message = "engines of quantised weights hash what the weights stand for"
+        yield Problem(option, True, message, remedy)
+    if config.get("kv_lora_rank"):
+        message = "cannot follow how engines join and divide multi-latent attention"
+        yield Problem(option, True, message, remedy)
+    overrides = [g.overrides for m in args.sglang_models or () for g in m.server_groups]
+    for given in (args.sglang_server_args, *overrides):
+        for name in sorted(_OTHER_DIVISIONS & given.keys()):
+            if given[name] not in (None, False, 1):
+                message = f"cannot follow {name} {given[name]} of the engines"
+                yield Problem(option, True, message, remedy)
+    ranks, heads = args.rollout_num_gpus_per_engine, config.get("num_key_value_heads")
+    if args.device == "cpu" and heads and heads % ranks:
+        message = f"engines on a CPU fill {heads} key/value heads up for {ranks} ranks"
+        yield Problem(option, True, message, remedy)
+    fused = not args.sglang_server_args.get("disable_shared_experts_fusion")
+    if args.device == "cuda" and config.get("n_shared_experts") and fused:
+        message = "engines on GPUs may join shared experts with the others"
+        yield Problem(option, True, message, "add --sglang-disable-shared-experts-fusion")

@@ -1,11 +1,13 @@
 """Which way the weights go, from the options and the device."""
 
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 from slime.weights.delta import DeltaWeightUpdater
 from slime.weights.disk import DiskWeightUpdater
 from slime.weights.distributed import DistributedWeightUpdater
+from slime.weights.equality import ExpectedChecksums
 from slime.weights.expected import checkpoint_shapes
 from slime.weights.tensor import TensorWeightUpdater
 from slime.weights.updater import WeightUpdater
@@ -17,10 +19,9 @@ def make_updater(args: Namespace, node: str = "", host: str = "127.0.0.1") -> We
     `--update-weight-transport nccl` means a process group where trainer and engines have devices of
     their own, or the engines are somebody else's; neighbours on one machine use its memory.
     """
-    options: dict[str, Any] = {
-        "expected": checkpoint_shapes(args.hf_checkpoint),
-        "check_equal": args.check_weight_update_equal,
-    }
+    options: dict[str, Any] = {"expected": checkpoint_shapes(args.hf_checkpoint)}
+    if args.check_weight_update_equal:
+        options["checksums"] = partial(ExpectedChecksums, args.hf_architecture, device=args.device)
     if args.update_weight_mode == "delta":
         local = args.update_weight_local_checkpoint_dir
         return DeltaWeightUpdater(args, args.update_weight_disk_dir, local, **options)

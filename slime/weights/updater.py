@@ -2,7 +2,7 @@
 
 import abc
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -21,15 +21,19 @@ class WeightUpdater(abc.ABC):
         timeout: seconds, for one request.
         expected: the shapes an update must have (see `expected.checkpoint_shapes`); without it,
             nothing is checked before it is sent.
-        check_equal: after an update, compare the engines' weights with what was sent.
+        checksums: makes, from the engines' numbers of ranks, what their weights are compared with
+            after an update; without it, they are not compared.
     """
 
     def __init__(
-        self, timeout: float = 120.0, expected: Shapes | None = None, check_equal: bool = False
+        self,
+        timeout: float = 120.0,
+        expected: Shapes | None = None,
+        checksums: Callable[[set[int]], ExpectedChecksums] | None = None,
     ) -> None:
         self._timeout = timeout
         self._expected = expected
-        self._check_equal = check_equal
+        self._checksums = checksums
         self._version = -1
 
     def update(
@@ -53,7 +57,8 @@ class WeightUpdater(abc.ABC):
             )
         self._version = version
         calls = EngineCalls(engines, self._timeout)
-        checksums = ExpectedChecksums() if self._check_equal else None
+        sizes = {engine.num_gpus for engine in engines}
+        checksums = self._checksums(sizes) if self._checksums is not None else None
         sent: set[str] = set()
         try:
             try:
@@ -104,9 +109,8 @@ class WeightUpdater(abc.ABC):
             if info["weight_version"] != str(version):
                 calls.failed[url] = f"has weight version {info['weight_version']}"
         if checksums is not None:
-            answers = calls.each(
-                lambda e: calls.request(e.url, "POST", "/weights_checker", b'{"action":"checksum"}')
-            )
+            asked = b'{"action":"checksum","selector":"target"}'
+            answers = calls.each(lambda e: calls.request(e.url, "POST", "/weights_checker", asked))
             for url, answer in answers.items():
                 if problem := checksums.compare(answer):
                     calls.failed[url] = problem

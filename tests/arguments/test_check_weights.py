@@ -22,20 +22,29 @@ Collect = Callable[..., list[Problem]]
             "none are",
         ),
         (
-            "--check-weight-update-equal --rollout-num-gpus-per-engine 2",
+            "--check-weight-update-equal --sglang-ep-size 2",
             "--check-weight-update-equal",
-            "only a part of each tensor",
+            "cannot follow ep_size 2",
         ),
         (
-            "--check-weight-update-equal --device cuda --rollout-num-gpus 1",
+            "--check-weight-update-equal --rollout-num-gpus 4 --rollout-num-gpus-per-engine 4",
             "--check-weight-update-equal",
-            "on a GPU differently",
+            "fill 2 key/value heads up for 4 ranks",
         ),
     ],
 )
 def test_refused(problems_of: Collect, words: str, option: str, message: str) -> None:
     (problem,) = [p for p in problems_of(*words.split()) if p.option == option]
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--rollout-num-gpus 2 --rollout-num-gpus-per-engine 2", "--device cuda --rollout-num-gpus 1"],
+)
+def test_divided_engines_and_gpus_can_be_compared(problems_of: Collect, words: str) -> None:
+    problems = problems_of("--check-weight-update-equal", *words.split())
+    assert [p for p in problems if p.option == "--check-weight-update-equal"] == []
 
 
 def test_a_checksum_needs_its_package(problems_of: Collect) -> None:

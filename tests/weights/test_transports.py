@@ -20,6 +20,7 @@ from slime.weights.delta import DeltaWeightUpdater
 from slime.weights.disk import DiskWeightUpdater
 from slime.weights.distributed import DistributedWeightUpdater
 from slime.weights.engine_calls import EngineAddress
+from slime.weights.equality import ExpectedChecksums
 from slime.weights.errors import EnginesLeftBehind, WeightUpdateError
 from slime.weights.expected import checkpoint_shapes
 from slime.weights.tensor import TensorWeightUpdater, flattened_bucket
@@ -45,7 +46,7 @@ def own_group() -> Iterator[None]:
 
 @pytest.fixture(params=["memory", "posted", "distributed", "disk", "delta"])
 def updater(request, model_folder, own_group, tmp_path) -> Iterator[WeightUpdater]:
-    options = {"expected": checkpoint_shapes(model_folder), "check_equal": True, "timeout": 20.0}
+    options = {"expected": checkpoint_shapes(model_folder), "checksums": checksums, "timeout": 20.0}
     args = Namespace(
         hf_checkpoint=str(model_folder),
         update_weight_delta_encoding="overwrite",
@@ -63,6 +64,10 @@ def updater(request, model_folder, own_group, tmp_path) -> Iterator[WeightUpdate
     updater = make[request.param]()
     yield updater
     updater.close()
+
+
+def checksums(sizes):
+    return ExpectedChecksums(make_model(seed=0).config.to_dict(), sizes, device="cpu")
 
 
 def weights_of(model):
@@ -215,7 +220,7 @@ def test_an_engine_with_other_weights_than_were_sent_is_found(servers, engines, 
         def _send(self, calls, bucket):
             super()._send(calls, [pair for pair in bucket if "q_proj" not in pair[0]])
 
-    updater = Forgetful(node="here", check_equal=True)
+    updater = Forgetful(node="here", checksums=checksums)
     with pytest.raises(EnginesLeftBehind, match="other weights than were sent: .*qkv_proj"):
         updater.update(engines, [weights_of(make_model(seed=80))], version=80)
     assert versions(engines) == {engines[0].url: "80-incomplete"}
