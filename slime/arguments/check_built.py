@@ -21,6 +21,9 @@ NOT_BUILT = (
     "megatron_deepgemm_forward_modules",
     "megatron_deepgemm_moe_forward_layers",
     "megatron_deepgemm_moe_forward_modules",
+    "use_persistent_ckpt_worker",
+    "ckpt_fully_parallel_load",
+    "dist_ckpt_strictness",
     # debugging
     "load_forge_rollout_data",
 )
@@ -62,6 +65,7 @@ def check_built(args: Namespace) -> Iterator[Problem]:
         remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
         each = args.rollout_num_gpus_per_engine
         yield Problem("--rollout-num-gpus-per-engine", each, message, remedy)
+    yield from _check_served(args)
     yield from _check_top_p(args)
     yield from check_family(args)
 
@@ -74,6 +78,16 @@ def _check_eval_sets(args: Namespace) -> Iterator[Problem]:
             if (value := getattr(dataset, name)) is not None:
                 place = f"evaluation data {dataset.name}: {name}"
                 yield Problem(place, value, _MESSAGE, "leave it out")
+
+
+def _check_served(args: Namespace) -> Iterator[Problem]:
+    """SGLang gives every layer of a Qwen3 with experts its experts, also where config.json says
+    that a layer has none; what such a layer would generate with is random."""
+    config = args.hf_architecture or {}
+    dense = config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1
+    if config.get("model_type") == "qwen3_moe" and dense and not args.debug_train_only:
+        message = "has dense layers among those with experts, which SGLang's engines ignore"
+        yield Problem("--hf-checkpoint", args.hf_checkpoint, message, "give another model")
 
 
 def _check_top_p(args: Namespace) -> Iterator[Problem]:

@@ -23,6 +23,8 @@ from slime.arguments.registry import all_flags
         ("--rollout-top-p 0.9 --debug-rollout-only", []),
         ("--rollout-data-transport nixl", ["--rollout-data-transport"]),
         ("--rollout-data-transport object-store", []),
+        ("--async-save", []),
+        ("--async-save --use-persistent-ckpt-worker", ["--use-persistent-ckpt-worker"]),
     ],
 )
 def test_refused(words: str, refused: list[str], argv: list[str]) -> None:
@@ -34,6 +36,17 @@ def test_a_function_of_ones_own_may_say_which_tokens_were_kept(argv: list[str]) 
     args = parse_args(argv=[*argv, "--rollout-top-p", "0.9"])
     args.custom_generate_function_path = "mine.generate"
     assert list(check_built(args)) == []
+
+
+def test_engines_ignore_that_layers_have_no_experts(argv: list[str]) -> None:
+    args = parse_args(argv=argv)
+    args.hf_architecture = {"model_type": "qwen3_moe", "mlp_only_layers": [0]}
+    assert "engines ignore" in " ".join(problem.message for problem in check_built(args))
+    args.debug_train_only = True
+    assert "engines ignore" not in " ".join(problem.message for problem in check_built(args))
+    args.debug_train_only = False
+    args.hf_architecture["mlp_only_layers"] = []
+    assert "engines ignore" not in " ".join(problem.message for problem in check_built(args))
 
 
 def test_one_engine_fits_on_one_node(argv: list[str]) -> None:
