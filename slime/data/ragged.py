@@ -50,8 +50,11 @@ class Ragged(Sequence[np.ndarray]):
 
     def sums(self) -> np.ndarray:
         """[n], float64: the sum of each array."""
-        totals = np.concatenate([[0.0], np.cumsum(self.flat, dtype=np.float64)])
-        return np.diff(totals[self.offsets])
+        totals, filled = np.zeros(len(self)), self.lengths > 0
+        if filled.any():  # reduceat takes an empty array for its first neighbour
+            starts = self.offsets[:-1][filled]
+            totals[filled] = np.add.reduceat(self.flat, starts, dtype=np.float64)
+        return totals
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

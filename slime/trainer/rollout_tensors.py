@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
+from slime.data.ragged import Ragged
 from slime.trainer.cp_utils import slice_responses
 
 _NUMPY = {torch.long: np.int64, torch.float32: np.float32}
@@ -46,9 +47,13 @@ def to_tensors(values: Any, dtype: torch.dtype, device: torch.device | str) -> l
     """One tensor per sample. They are copies: what lies in Ray's store must not be written to."""
     if len(values) == 0:
         return []
-    arrays = [np.asarray(value) for value in values]
-    flat = np.concatenate(arrays, dtype=_NUMPY[dtype], casting="unsafe")
-    return list(torch.from_numpy(flat).to(device).split([len(array) for array in arrays]))
+    if isinstance(values, Ragged):  # is one array already
+        flat, lengths = values.flat.astype(_NUMPY[dtype]), values.lengths.tolist()
+    else:
+        arrays = [np.asarray(value) for value in values]
+        flat = np.concatenate(arrays, dtype=_NUMPY[dtype], casting="unsafe")
+        lengths = [len(array) for array in arrays]
+    return list(torch.from_numpy(flat).to(device).split(lengths))
 
 
 def validate_rollout_routed_experts_for_replay(
