@@ -14,7 +14,7 @@ from typing import Any
 
 from slime.arguments.model_config import read_model_config
 from slime.arguments.topology import EnginePlan
-from slime.engines import routed_experts_plugin
+from slime.engines import pull_weights_plugin, routed_experts_plugin
 
 LOOPBACK = "127.0.0.1"
 # Imported by the engine when the trainer hands it weights through memory.
@@ -184,6 +184,9 @@ def engine_environment(
             environment["SGLANG_ENABLE_DETERMINISTIC_INFERENCE"] = "1"
     if args.use_rollout_routing_replay:
         environment[routed_experts_plugin.VARIABLE] = "1"
+    if args.update_weight_mode == "delta":
+        copy = Path(args.update_weight_local_checkpoint_dir).absolute()
+        environment[pull_weights_plugin.VARIABLE] = str(copy)
     if gpu_ids:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
     return environment | {

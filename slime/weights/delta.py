@@ -3,28 +3,28 @@ beside the engines to the next version; the engines load that.
 
 A delta is a folder: `manifest.json` and compressed changes in `delta-*.safetensors`. The checksum
 of every resulting tensor travels along, so a wrong base or a damaged file is noticed before an
-engine sees it.
+engine sees it. Engines that keep a copy of their own pull it: see `slime.weights.pulling`.
 """
 
 import json
 import os
 import shutil
+import uuid
 from argparse import Namespace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import orjson
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
-from slime.weights.delta_codec import Bytes, apply, checksum, encode
+from slime.weights.delta_codec import Bytes, checksum, encode
 from slime.weights.disk import after_write, link_assets, remove_older, version_folder
-from slime.weights.engine_calls import EngineCalls
-from slime.weights.errors import WeightUpdateError
+from slime.weights.engine_calls import EngineAddress, EngineCalls, Refused
 from slime.weights.local_checkpoint import LocalCheckpoint
+from slime.weights.pulling import MANIFEST
 from slime.weights.updater import NamedTensors, WeightUpdater
-
-_MANIFEST = "manifest.json"
 
 
 class DeltaWeightUpdater(WeightUpdater):
@@ -32,7 +32,8 @@ class DeltaWeightUpdater(WeightUpdater):
 
     The local checkpoint is what the next delta is taken against: it lies on the disk, not in the
     trainer's memory. Where it is not whole (the first update, or one that failed in the middle),
-    the update is a full one.
+    the update is a full one. A version that it holds already is not written again: an engine is
+    caught up.
 
     Attributes:
         written_bytes: Size of the last update's files.
@@ -44,30 +45,40 @@ class DeltaWeightUpdater(WeightUpdater):
         super().__init__(**options)
         self._args, self._root = args, Path(root)
         self._local = LocalCheckpoint(local)
+        self._run = uuid.uuid4().hex  # the same version of another run has other weights
         self._partial = self._root
         self._manifest: dict[str, Any] = {}
+        self._is_there = False
         self._files = 0
         self.written_bytes = 0
 
     def _begin(self, calls: EngineCalls, version: int) -> None:
-        self._partial = self._root / f".weights_{version:08d}.partial"
-        shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.mkdir(parents=True)
+        base = self._local.version if self._local.run == self._run else None
+        self._is_there = base == version
+        self._start_folder(version)
         self._manifest = {
             "version": version,
-            "base": self._local.version,
+            "run": self._run,
+            "base": base,
             "encoding": self._args.update_weight_delta_encoding,
             "checksum": self._args.update_weight_delta_checksum,
             "tensors": {},
         }
         self._files = 0
-        if self._local.version is None:
+        if base is None:
             self._local.clear()
             link_assets(Path(self._args.hf_checkpoint), self._local.folder)
-        else:
+        elif not self._is_there:
             self._local.begin()
 
+    def _start_folder(self, version: int) -> None:
+        self._partial = self._root / f".weights_{version:08d}.partial"
+        shutil.rmtree(self._partial, ignore_errors=True)
+        self._partial.mkdir(parents=True)
+
     def _send(self, calls: EngineCalls, bucket: NamedTensors) -> None:
+        if self._is_there:
+            return
         if self._manifest["base"] is None:
             self._local.add(bucket)
             return
@@ -88,21 +99,47 @@ class DeltaWeightUpdater(WeightUpdater):
             save_file(changes, self._partial / f"delta-{self._files:05d}.safetensors")
 
     def _end(self, calls: EngineCalls, version: int) -> None:
-        if self._manifest["base"] is None:
-            self._local.seal()
-        self._local.complete(version)
-        self._publish(version)
-        body = {"model_path": str(self._local.folder), "flush_cache": True}
-        calls.post("/update_weights_from_disk", body)
+        if not self._is_there:
+            if self._manifest["base"] is None:
+                self._local.seal()
+            self._local.complete(version, self._run)
+            self._publish(version)
+        has_it = calls.each(lambda engine: self._load(calls, engine, version))
+        if not all(has_it.values()):
+            self._start_folder(version)
+            self._manifest |= {"base": None, "tensors": {}}
+            self._publish(version)
+            calls.each(lambda e: has_it[e.url] or self._load(calls, e, version, whole=True))
         if not self._args.update_weight_disk_keep_files and not calls.failed:
             remove_older(self._root, version)
+
+    def _load(
+        self, calls: EngineCalls, engine: EngineAddress, version: int, whole: bool = False
+    ) -> bool:
+        """False if the engine's own copy cannot follow the deltas, and needs the `whole` version.
+
+        Raises:
+            OSError: it did not load the version.
+        """
+        body = {"folder": str(self._root.absolute()), "version": version}
+        try:
+            calls.request(engine.url, "POST", "/pull_weights", orjson.dumps(body))
+        except Refused as error:
+            if error.status == HTTPStatus.NOT_FOUND:  # it has no copy, and reads ours
+                body = {"model_path": str(self._local.folder), "flush_cache": True}
+                calls.request(engine.url, "POST", "/update_weights_from_disk", orjson.dumps(body))
+            elif error.status == HTTPStatus.CONFLICT and not whole:
+                return False
+            else:
+                raise
+        return True
 
     def _publish(self, version: int) -> None:
         """Give the delta its name; a full update is a copy of the local checkpoint."""
         if self._manifest["base"] is None:
             for file in self._local.folder.iterdir():
                 shutil.copyfile(file, self._partial / file.name)
-        (self._partial / _MANIFEST).write_text(json.dumps(self._manifest))
+        (self._partial / MANIFEST).write_text(json.dumps(self._manifest))
         self.written_bytes = sum(file.stat().st_size for file in self._partial.iterdir())
         folder = version_folder(self._root, version)
         shutil.rmtree(folder, ignore_errors=True)
@@ -111,62 +148,6 @@ class DeltaWeightUpdater(WeightUpdater):
 
     def _abandon(self, calls: EngineCalls, version: int | None) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)  # no engine has seen anything of it
-
-
-def pull(folder: str | Path, local: LocalCheckpoint) -> int:
-    """Bring a local checkpoint to the version that lies in `folder`; returns the version.
-
-    For engines on other machines than the trainer: to be run there before they load the local
-    checkpoint. A checkpoint that has the version already is left alone.
-
-    Raises:
-        WeightUpdateError: the delta is for another version than the local one, or a tensor has the
-            wrong checksum afterwards. The local checkpoint is then incomplete, and only a full
-            update helps it.
-    """
-    folder = Path(folder)
-    manifest = json.loads((folder / _MANIFEST).read_text())
-    version, base = int(manifest["version"]), manifest["base"]
-    if local.version == version:
-        return version
-    if base is None:
-        _copy_all(folder, local)
-    elif local.version != base:
-        raise WeightUpdateError(
-            f"the delta in {folder} leads from weight version {base} to {version}, but "
-            f"{local.folder} has {local.version}; send a full update"
-        )
-    else:
-        local.begin()
-        _apply_all(folder, manifest, local)
-    local.complete(version)
-    return version
-
-
-def _copy_all(folder: Path, local: LocalCheckpoint) -> None:
-    local.clear()
-    for file in folder.iterdir():
-        if file.name not in (_MANIFEST, "weight_version"):
-            shutil.copyfile(file, local.folder / file.name)
-    local.seal()
-
-
-def _apply_all(folder: Path, manifest: dict[str, Any], local: LocalCheckpoint) -> None:
-    for file in sorted(folder.glob("delta-*.safetensors")):
-        with safe_open(file, framework="numpy") as changes:
-            for name in changes.keys():  # noqa: SIM118 - safe_open is no mapping
-                itemsize = manifest["tensors"][name]["itemsize"]
-                payload = changes.get_tensor(name).tobytes()
-                try:
-                    apply(payload, local.bytes_of(name), itemsize, manifest["encoding"])
-                except ValueError as error:
-                    raise WeightUpdateError(f"{file}: {name}: {error}") from error
-    for name, entry in manifest["tensors"].items():
-        if checksum(manifest["checksum"], local.bytes_of(name)) != entry["checksum"]:
-            raise WeightUpdateError(
-                f"{name} has the wrong {manifest['checksum']} checksum after {folder}; the local "
-                f"checkpoint {local.folder} must be sent whole"
-            )
 
 
 def as_bytes(tensor: torch.Tensor) -> Bytes:

@@ -20,14 +20,20 @@ class EngineAddress:
         num_gpus: Its ranks; each takes its own part of a tensor.
         node: Ray's id of its node; empty if it is not known.
         takes_memory: It was started with our loader, which reads the memory of a neighbour process.
-        folder: Its own copy of the weights, for the disk transport; empty without one.
     """
 
     url: str
     num_gpus: int = 1
     node: str = ""
     takes_memory: bool = False
-    folder: str = ""
+
+
+class Refused(OSError):
+    """An answer that is not what was asked for; `status` is that of HTTP."""
+
+    def __init__(self, path: str, status: int, text: str) -> None:
+        super().__init__(f"refused {path}: {text[:_SHOWN]}")
+        self.status = status
 
 
 class EngineCalls:
@@ -95,7 +101,7 @@ class EngineCalls:
         """One answer, as JSON.
 
         Raises:
-            OSError: no answer, or a refusal; says which request.
+            OSError: no answer, or a refusal (`Refused`); says which request.
         """
         try:
             response = self._sessions[url].request(
@@ -109,7 +115,7 @@ class EngineCalls:
             raise OSError(f"did not answer {path}: {error}") from error
         answer = response.json() if response.content else {}
         if not response.ok or (isinstance(answer, dict) and answer.get("success") is False):
-            raise OSError(f"refused {path}: {response.text[:_SHOWN]}")
+            raise Refused(path, response.status_code, response.text)
         return answer
 
     def close(self) -> None:

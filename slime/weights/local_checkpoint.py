@@ -34,21 +34,29 @@ class LocalCheckpoint:
     def version(self) -> int | None:
         """The version that it holds whole."""
         try:
-            return int((self.folder / _VERSION).read_text())
-        except (OSError, ValueError):
+            return int((self.folder / _VERSION).read_text().split()[0])
+        except (OSError, ValueError, IndexError):
             return None
+
+    @property
+    def run(self) -> str:
+        """Whose version that is; empty where it holds none."""
+        try:
+            return (self.folder / _VERSION).read_text().partition(" ")[2]
+        except OSError:
+            return ""
 
     def begin(self) -> None:
         """Incomplete from now on."""
         (self.folder / _VERSION).unlink(missing_ok=True)
 
-    def complete(self, version: int) -> None:
-        """Whole again: everything of `version` has been written."""
+    def complete(self, version: int, run: str) -> None:
+        """Whole again: everything of the run's `version` has been written."""
         for content in self._mapped.values():
             if isinstance(content, np.memmap):
                 content.flush()
         partial = self.folder / f".{_VERSION}.partial"
-        partial.write_text(str(version))
+        partial.write_text(f"{version} {run}")
         os.replace(partial, self.folder / _VERSION)
 
     def clear(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import slime
 from slime.arguments.topology import EnginePlan
-from slime.engines import command, routed_experts_plugin
+from slime.engines import command, pull_weights_plugin, routed_experts_plugin
 
 
 def make_args(**changes):
@@ -23,6 +23,7 @@ def make_args(**changes):
         "engine_threads": 3,
         "offload_rollout": False,
         "use_rollout_routing_replay": False,
+        "update_weight_mode": "full",
         "sglang_server_args": {},
         "router_args": {},
         "n_samples_per_prompt": 8,
@@ -83,6 +84,13 @@ def test_sizes_follow_the_run():
     assert options(command.engine_command(lone, plan(peers=1), 1))["--max-total-tokens"] == str(
         8 * 40
     )
+
+
+def test_an_engine_keeps_a_copy_of_weights_that_come_as_deltas():
+    variable = pull_weights_plugin.VARIABLE
+    assert variable not in command.engine_environment(make_args(), plan(), {}, Path("/tmp"))
+    args = make_args(update_weight_mode="delta", update_weight_local_checkpoint_dir="/copy")
+    assert command.engine_environment(args, plan(), {}, Path("/tmp"))[variable] == "/copy"
 
 
 def test_a_deterministic_engine_computes_one_request_at_a_time():

@@ -1,6 +1,7 @@
 """Deltas on disk: two checkpoints that follow the same trainer hold the same bytes."""
 
 import json
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from slime.weights.delta import DeltaWeightUpdater, pull
+from slime.weights.delta import DeltaWeightUpdater
 from slime.weights.errors import WeightUpdateError
 from slime.weights.local_checkpoint import LocalCheckpoint
+from slime.weights.pulling import pull, pull_version
 
 
 @pytest.fixture
@@ -69,6 +71,41 @@ def test_a_follower_that_missed_a_version_is_refused_and_keeps_what_it_has(args,
     with pytest.raises(WeightUpdateError, match="from weight version 1 to 2, but .* has 0"):
         pull(tmp_path / "shared" / "weights_00000002", follower)
     assert follower.version == 0
+
+
+def test_a_follower_takes_as_many_deltas_as_it_needs(args, tmp_path):
+    sent(args, tmp_path, 1, 2, 3)
+    for first in (0, 1, 2):
+        far = tmp_path / f"far{first}"
+        pull_version(tmp_path / "shared", first, far)
+        assert pull_version(tmp_path / "shared", 2, far).version == 2
+        assert all(torch.equal(content(far)[n], t) for n, t in tensors(3).items())
+
+
+def test_a_follower_whose_deltas_are_gone_keeps_what_it_has(args, tmp_path):
+    sent(args, tmp_path, 1, 2, 3)
+    pull_version(tmp_path / "shared", 0, tmp_path / "far")
+    for version in (0, 1):
+        shutil.rmtree(tmp_path / "shared" / f"weights_{version:08d}")
+    with pytest.raises(WeightUpdateError, match="has weight version 0; .*weights_00000001.*"):
+        pull_version(tmp_path / "shared", 2, tmp_path / "far")
+    assert LocalCheckpoint(tmp_path / "far").version == 0
+
+
+def test_the_same_number_of_another_run_is_another_version(args, tmp_path):
+    sent(args, tmp_path, 1)
+    pull_version(tmp_path / "shared", 0, tmp_path / "far")
+    sent(args, tmp_path, 4)
+    pull_version(tmp_path / "shared", 0, tmp_path / "far")
+    assert all(torch.equal(content(tmp_path / "far")[n], t) for n, t in tensors(4).items())
+
+
+def test_a_version_that_was_sent_is_not_written_again(args, tmp_path):
+    updater = sent(args, tmp_path, 1, 2)
+    folder = tmp_path / "shared" / "weights_00000001"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    updater.update([], [list(tensors(2).items())], 1)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
 def test_a_damaged_delta_or_base_is_noticed(args, tmp_path):
