@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slime.data.ragged import Ragged
@@ -14,6 +14,7 @@ Lists = list[list[int]]
 lists_of = st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=6), max_size=6)
 
 
+@settings(deadline=None)
 @given(lists_of, st.randoms())
 def test_it_is_a_list_of_arrays(values: Lists, random: Any) -> None:
     ragged = Ragged.from_lists(values, np.int32)
@@ -26,6 +27,7 @@ def test_it_is_a_list_of_arrays(values: Lists, random: Any) -> None:
     assert bool(ragged) == bool(values)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(width=32, allow_nan=False), max_size=5), max_size=5))
 def test_log_probs_keep_their_bits(values: list[list[float]]) -> None:
     ragged = Ragged.from_lists(values, np.float32)
