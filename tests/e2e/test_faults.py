@@ -13,17 +13,17 @@ from tests.e2e.random_rollouts import save_random_rollouts
 
 
 @pytest.mark.parametrize(
-    ("victim", "said"),
+    ("victim", "ranks", "said"),
     [
-        pytest.param("sglang::scheduler", "engine", id="engine"),
-        pytest.param("ray::TrainActor", "train rank 1 died", id="train-rank"),
-        pytest.param("ray::RolloutManager", "rollout manager died", id="rollout-manager"),
+        pytest.param("sglang::scheduler", 1, "engine", id="engine"),
+        pytest.param("ray::TrainActor", 2, "train rank 1 died", id="train-rank"),
+        pytest.param("ray::RolloutManager", 1, "rollout manager died", id="rollout-manager"),
     ],
 )
 def test_a_killed_part_ends_the_run_with_the_cause(
-    start_job: Callable[..., Job], victim: str, said: str
+    start_job: Callable[..., Job], victim: str, ranks: int, said: str
 ) -> None:
-    job = start_job("--num-rollout=1000", "--actor-num-gpus-per-node=2")
+    job = start_job("--num-rollout=1000", f"--actor-num-gpus-per-node={ranks}")
     job.wait_for_line("rollout 2/")
     files = job.files()
     pids = [pid for pid, command in job.processes().items() if victim in command]
