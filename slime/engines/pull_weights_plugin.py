@@ -38,7 +38,6 @@ async def pull_weights(request: Any) -> Any:
     """See the module."""
     from sglang.srt.entrypoints import http_server
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
-    from starlette.responses import JSONResponse
 
     from slime.weights.errors import WeightUpdateError
     from slime.weights.pulling import pull_version
@@ -48,9 +47,10 @@ async def pull_weights(request: Any) -> Any:
     try:
         await asyncio.to_thread(pull_version, body["folder"], body["version"], copy)
     except (WeightUpdateError, OSError, ValueError) as error:
-        return JSONResponse({"success": False, "message": str(error)}, status_code=409)
+        answer = {"success": False, "message": str(error)}
+        return http_server.ORJSONResponse(answer, status_code=409)
     manager = http_server.get_global_state().tokenizer_manager
     loaded = UpdateWeightFromDiskReqInput(model_path=copy, flush_cache=True)
     success, message, _ = await manager.update_weights_from_disk(loaded, request)
     answer = {"success": success, "message": message}
-    return JSONResponse(answer, status_code=200 if success else 400)
+    return http_server.ORJSONResponse(answer, status_code=200 if success else 400)
