@@ -15,6 +15,7 @@ import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess
 from megatron.core.dist_checkpointing.strategies.common import TorchCommonSaveStrategy
+from megatron.core.optimizer import MegatronOptimizer
 
 from slime.trainer import checkpoint_files as files
 from slime.trainer.checkpoint_content import (
@@ -210,7 +211,7 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     folder = str(files.iteration_dir(root, iteration))
     common = dist_checkpointing.load_common_state_dict(folder)
     if state.optimizer is not None:
-        _check_optimizer(args, folder, common)
+        _check_optimizer(args, state.optimizer, folder, common)
     same_layout = common.get("layout") == layout(args)
     with_rng = same_layout and common.get("has_rng", False) and not args.no_load_rng
     allocate_offloaded(state.optimizer)
@@ -240,30 +241,32 @@ def _restore_zero_steps(loaded: Any) -> None:
         _restore_zero_steps(value)
 
 
-def _check_optimizer(args: Namespace, folder: str, common: dict[str, Any]) -> None:
+def _check_optimizer(
+    args: Namespace, optimizer: MegatronOptimizer, folder: str, common: dict[str, Any]
+) -> None:
     if "optimizer" not in common:
         raise CheckpointError(
             f"{folder} holds no optimizer state; use --no-load-optim to start one anew"
         )
-    present = {
-        "use_distributed_optimizer": args.use_distributed_optimizer,
-        "expert_model_parallel_size": args.expert_model_parallel_size,
-    }
-    saved = {
-        "use_distributed_optimizer": common.get("distributed_optimizer"),
-        "expert_model_parallel_size": common.get("layout", {}).get("expert_model_parallel_size"),
-    }
+    distributed = common.get("distributed_optimizer")
+    if distributed is not None and distributed != args.use_distributed_optimizer:
+        raise CheckpointError(
+            f"{folder} was saved with use_distributed_optimizer={distributed}, this run has "
+            f"{args.use_distributed_optimizer}, for which its optimizer state does not fit; use "
+            "the same, or --no-load-optim"
+        )
     if common.get("stateless_adam") and not args.use_stateless_adam:
         raise CheckpointError(
             f"{folder} was saved with use_stateless_adam and has no moments for this run's Adam; "
             "use the same, or --no-load-optim to start one anew"
         )
-    for name, value in saved.items():
-        if value is not None and value != present[name]:
-            raise CheckpointError(
-                f"{folder} was saved with {name}={value}, this run has {present[name]}, for which "
-                "its optimizer state does not fit; use the same, or --no-load-optim"
-            )
+    parts = sum(isinstance(key, int) for key in common["optimizer"]) or 1
+    if parts != len(optimizer.chained_optimizers):
+        raise CheckpointError(
+            f"{folder} has the state of {parts} optimizer(s), this run has "
+            f"{len(optimizer.chained_optimizers)}: experts have their own, unless they are frozen "
+            "or the checkpoint is of an older slime; --no-load-optim starts them anew"
+        )
 
 
 def _on_rank_0(action: Callable[..., Any], *args: Any) -> None:

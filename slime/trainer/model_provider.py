@@ -21,6 +21,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from slime.hooks.loading import load_function
 from slime.trainer.model_config import has_transformer_engine, transformer_config
 from slime.trainer.packed_attention import PackedCoreAttention
+from slime.trainer.param_names import is_expert
 from slime.trainer.prediction import PredictionModel
 from slime.trainer.sandwich_layer import SandwichLayer
 from slime.trainer.value_head import ValueHead
@@ -138,6 +139,7 @@ def build_model_chunks(args: Namespace, role: str = "actor") -> list[MegatronMod
             vp_stage=stage,
         )
         _freeze(args, model)
+        _set_experts_apart(model)
         chunks.append(model if args.device == "cpu" else model.cuda())
     return chunks
 
@@ -150,6 +152,15 @@ def _freeze(args: Namespace, model: MegatronModule) -> None:
             param.requires_grad_(False)
         if frozen and any(re.search(pattern, name) for pattern in frozen):
             param.requires_grad_(False)
+
+
+def _set_experts_apart(model: MegatronModule) -> None:
+    """Experts have gradient buffers and an optimizer of their own, as Megatron makes them with
+    expert parallelism: one optimizer's checkpoint would not fit two.
+    """
+    for name, param in model.named_parameters():
+        if is_expert(name):
+            param.allreduce = False  # over all data-parallel ranks
 
 
 def unwrap(chunk: Any) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint
 from safetensors.torch import load_file
+from torch.distributed.checkpoint import FileSystemReader
 
 ROLLOUTS = 3  # of two optimizer steps
 FULL_LOSS = {"entropy_coef": 0.01, "use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "k3"}
@@ -64,6 +66,18 @@ def report(results: Path, name: str, rank: int) -> dict[str, Any]:
     path = results / name / f"rank{rank}.json"
     assert path.is_file(), (results / "log").read_text()[-4000:]
     return json.loads(path.read_text())
+
+
+def saved_moments(folder: Path, iteration: int) -> dict[str, torch.Tensor]:
+    """Adam's moments in a case's checkpoint, whole, whatever the layout was."""
+    reader = FileSystemReader(folder / "checkpoint" / f"iter_{iteration:07d}")
+    moments = {
+        key: torch.empty(entry.size)
+        for key, entry in reader.read_metadata().state_dict_metadata.items()
+        if "exp_avg" in key
+    }
+    torch.distributed.checkpoint.load(moments, storage_reader=reader, no_dist=True)
+    return moments
 
 
 def check_against_reference(results: Path, name: str, ranks: int, reference: Any) -> None:

@@ -149,6 +149,19 @@ def test_optimizer_state_of_another_kind_is_refused(hf_model, args_for, rollout_
     assert all(torch.equal(value, expected[name]) for name, value in _weights(weights_only).items())
 
 
+def test_a_state_without_the_experts_is_refused(hf_model, args_for, rollout_of, tmp_path):
+    from slime.trainer.hf_to_megatron.common import CheckpointError
+
+    model = hf_model("qwen3_moe", False)
+    frozen = {"freeze_params_name_list": [r"\.experts\."], "save": str(tmp_path)}
+    trainer, _ = _trainer(args_for(model, **frozen))
+    trainer.train(0, rollout_of(0))
+    trainer.save(0)
+    with pytest.raises(CheckpointError, match=r"1 optimizer\(s\), this run has 2: experts"):
+        _trainer(args_for(model, load=str(tmp_path)))
+    assert _trainer(args_for(model, load=str(tmp_path), **frozen))[1] == 1
+
+
 def test_the_reference_stays_the_first_policy_over_a_resume(
     hf_model, args_for, rollout_of, tmp_path
 ):

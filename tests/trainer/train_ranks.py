@@ -47,6 +47,8 @@ def run_case(case: Case, out: Path) -> None:
         trainer = Trainer(args)
         metrics, coalesced = [], []
         begin = trainer.load()
+        if "resume" in case:
+            trainer.save(begin - 1)  # what was loaded, to be compared
         for rollout_id in range(begin, len(rollouts)):
             dp_rank = trainer.parallel_config()["dp_rank"]
             dp_size = trainer.parallel_config()["dp_size"]
