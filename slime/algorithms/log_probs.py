@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+# Numbers of a piece of logits where no size is asked for: 32 MB. Three such pieces exist at once.
+_PIECE = 2**23
 # What a column that is no token of the vocabulary gets: exp() gives exactly 0, and 0 * _EXCLUDED is
 # 0.
 _EXCLUDED = torch.finfo(torch.float32).min / 4
@@ -143,7 +145,8 @@ def calculate_log_probs_and_entropy(
         logits: [n, v]; v is this rank's share of the (padded) vocabulary. Row i predicts token i.
         tokens: [n] token ids of the whole vocabulary.
         tp_group: the ranks over which the vocabulary is split; None when it is not.
-        chunk_size: rows worked on at once; -1 for all. Bounds the extra memory, changes no value.
+        chunk_size: rows worked on at once; -1 for as many as make 32 MB. Bounds the extra memory,
+            changes no value.
         log_prob_keep_mask: [n, v] bool. The log-probs are then normalised over the kept tokens only
             (what a sampler with top-p did); the entropy stays that of the full distribution.
         with_entropy_grad: False gives a detached entropy (a metric).
@@ -153,9 +156,9 @@ def calculate_log_probs_and_entropy(
     Returns:
         (log_probs [n], entropy [n] or None), float32.
     """
-    n, columns = logits.shape
+    columns = logits.size(-1)
     shard = VocabShard.of(columns, tp_group, vocab_size, temperature)
-    chunk = chunk_size if chunk_size > 0 else max(n, 1)
+    chunk = chunk_size if chunk_size > 0 else max(_PIECE // columns, 1)
     entropy_grad = with_entropy and with_entropy_grad
     kept = logits
     if log_prob_keep_mask is not None:

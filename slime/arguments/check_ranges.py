@@ -168,7 +168,7 @@ def _out_of_range(raw: RawArguments) -> Iterator[Problem]:
     yield from _check_finite(raw)
     if raw.values["log_probs_chunk_size"] != -1 and raw.values["log_probs_chunk_size"] < 1:
         value = raw.values["log_probs_chunk_size"]
-        yield Problem("--log-probs-chunk-size", value, "must be -1 (all tokens) or at least 1")
+        yield Problem("--log-probs-chunk-size", value, "must be -1 (what fits) or at least 1")
     for name in ("rollout_top_k", "eval_top_k"):
         value = raw.values[name]
         if value is not None and value != -1 and value < 1:

@@ -54,7 +54,7 @@ GROUP = FlagGroup(
             "--log-probs-chunk-size",
             int,
             -1,
-            "Tokens per piece of the log-probability computation; -1 does all at once.",
+            "Tokens per piece of the log-probability computation; -1: of 32 MB of logits.",
         ),
         Flag(
             "--only-train-params-name-list",

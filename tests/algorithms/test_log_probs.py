@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from slime.algorithms import log_probs
 from slime.algorithms.log_probs import VocabShard, _forward_chunk, calculate_log_probs_and_entropy
 
 
@@ -39,6 +41,31 @@ def test_values_and_gradients_equal_brute_force(n, vocab, pad, chunk, temperatur
     torch.testing.assert_close(got[0].double(), want[0], rtol=1e-5, atol=2e-5)
     torch.testing.assert_close(got[1].double(), want[1], rtol=1e-5, atol=2e-5)
     torch.testing.assert_close(grad.double(), want_grad.double(), rtol=1e-4, atol=2e-5)
+
+
+class _Largest(TorchDispatchMode):
+    """Notes the most numbers that an operation has made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and not made._is_view():
+            self.numel = max(self.numel, made.numel())
+        return made
+
+
+def test_left_to_itself_it_works_on_pieces_of_bounded_size(monkeypatch):
+    monkeypatch.setattr(log_probs, "_PIECE", 200)
+    logits, tokens = torch.randn(50, 64), torch.randint(0, 64, (50,))
+    with _Largest() as pieces:
+        got = calculate_log_probs_and_entropy(logits, tokens, None, True, -1)
+    with _Largest() as at_once:
+        want = calculate_log_probs_and_entropy(logits, tokens, None, True, 50)
+    assert (pieces.numel, at_once.numel) == (3 * 64, 50 * 64)
+    assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
 
 
 def test_a_metric_entropy_has_no_gradient_and_changes_none():
