@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,15 +59,38 @@ def sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str,
         for key, chunk in keyed(state.model).items()
     }
     if state.optimizer is not None:
-        content["optimizer"] = state.optimizer.sharded_state_dict(
-            dict(content), is_loading=loading, metadata=metadata
-        )
+        with _padding_kept(state.optimizer):
+            content["optimizer"] = state.optimizer.sharded_state_dict(
+                dict(content), is_loading=loading, metadata=metadata
+            )
         _drop_offload_settings(content["optimizer"])
     if state.scheduler is not None and not loading:
         content["opt_param_scheduler"] = state.scheduler.state_dict()
     if with_rng and state.optimizer is not None:
         content["rng_state"] = _sharded_rng_state()
     return content
+
+
+@contextmanager
+def _padding_kept(optimizer: MegatronOptimizer) -> Iterator[None]:
+    """Inside, moments that the distributed optimizer gathers lie where Megatron looks for them.
+
+    It joins buckets without the padding at their ends, and then cuts parameters out at their places
+    in the padded buffer: with several buckets (two stages that share an embedding, overlapped
+    reduction) and a size that is no multiple of 128, those after the first bucket are wrong.
+    """
+    parts = [part for part in optimizer.chained_optimizers if hasattr(part, "gbuf_ranges")]
+    buffers = [buffer for part in parts for buffer in part.buffers]
+    padded = [(buffer, buffer.numel) for buffer in buffers]
+    padded += [(bucket, bucket.grad_data.numel()) for b in buffers for bucket in b.buckets]
+    before = [owner.numel_unpadded for owner, _ in padded]
+    try:
+        for owner, numel in padded:
+            owner.numel_unpadded = numel
+        yield
+    finally:
+        for (owner, _), numel in zip(padded, before, strict=True):
+            owner.numel_unpadded = numel
 
 
 def _drop_offload_settings(content: Any) -> None:
