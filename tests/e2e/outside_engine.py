@@ -11,11 +11,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+
+import psutil
 
 from slime.arguments.device import detect_device
 from slime.engines.command import to_flags
+from slime.engines.shared_memory import mapped_inodes, unlink
 
 # What SGLang's CPU path needs, as slime's own engines get it.
 CPU = {
@@ -61,8 +64,18 @@ def outside_engine(model: str, seconds: float = 600) -> Iterator[Engine]:
         _wait(process, port, seconds)
         yield Engine(f"127.0.0.1:{port}", process)
     finally:
+        left = _shared_memory(process.pid)
         process.terminate()
         process.wait(60)
+        unlink(left)
+
+
+def _shared_memory(pid: int) -> set[int]:
+    """What SGLang leaves behind: at its end it kills its own processes."""
+    with suppress(psutil.Error):
+        server = psutil.Process(pid)
+        return mapped_inodes(each.pid for each in (server, *server.children(recursive=True)))
+    return set()
 
 
 def _wait(process: subprocess.Popen, port: int, seconds: float) -> None:
