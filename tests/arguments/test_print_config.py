@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slime.arguments.check_ranges import refuse_out_of_range
 from slime.arguments.facts import Facts
 from slime.arguments.flag import Flag, json_value, layer_pattern
 from slime.arguments.parse import parse_args
@@ -69,6 +70,7 @@ def test_any_options_survive_the_way_through_yaml(
     assert {dest: raw.values[dest] for dest in options} == options
     assert raw.values["router_args"] == passed
 
+    refuse_out_of_range(raw)  # puts defaults in the places of numbers that mean nothing
     args = resolve(raw, facts)
     file.write_text(render_config(args))
     again, _ = read_raw(["--config", str(file)], environment={})
