@@ -1,8 +1,10 @@
 """What the optimizer's options need is asked for before anything starts."""
 
+from collections.abc import Callable
+
 import pytest
 
-from slime.arguments.errors import ConfigError
+from slime.arguments.errors import ConfigError, Problem
 from slime.arguments.parse import parse_args
 
 OFFLOAD = "--optimizer-cpu-offload --use-distributed-optimizer --use-precision-aware-optimizer"
@@ -39,13 +41,10 @@ OFFLOAD = "--optimizer-cpu-offload --use-distributed-optimizer --use-precision-a
         ),
     ],
 )
-def test_refused_with_a_remedy(words: str, refused: dict[str, str], argv: list[str]) -> None:
-    try:
-        parse_args(argv=[*argv, *words.split()])
-        problems = []
-    except ConfigError as error:
-        problems = error.problems
-    found = {problem.option: problem.remedy for problem in problems}
+def test_refused_with_a_remedy(
+    words: str, refused: dict[str, str], problems_of: Callable[..., list[Problem]]
+) -> None:
+    found = {problem.option: problem.remedy for problem in problems_of(*words.split())}
     assert found.keys() == refused.keys()
     assert all(text in found[name] for name, text in refused.items())
 
