@@ -4,9 +4,14 @@ Documented as it is coded: the first check comes `--rollout-health-check-first-w
 the start (and after each `resume`), the next ones every `--rollout-health-check-interval` seconds.
 An engine that gives no good answer within `--rollout-health-check-timeout` seconds is reported as
 failed; whoever owns the engines restarts it.
+
+A failed check says nothing, and the next one decides, if a pause or a restart came in between or
+the clock was set: SGLang compares times of the wall clock to see whether its processes answer, so
+setting it back spoils the check under way.
 """
 
 import threading
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +19,15 @@ from typing import Protocol
 
 import requests
 
+_CLOCK_STEP_SECONDS = 0.1  # more than clocks drift apart in one check
+
 
 class Monitored(Protocol):
     """An engine (or a router) as the monitor sees it."""
+
+    @property
+    def process(self) -> object:
+        """Another one after a restart."""
 
     @property
     def health_url(self) -> str:
@@ -103,12 +114,15 @@ class RolloutHealthMonitor:
         engines = list(self._group.in_service())
         if not engines:
             return
+        processes, clock = [engine.process for engine in engines], _clock_offset()
         with ThreadPoolExecutor(len(engines), thread_name_prefix="health-check") as pool:
             reasons = list(pool.map(self._ask, engines))
         with self._changed:
             current = self._enabled and self._began == began
-        for engine, reason in zip(engines, reasons, strict=True):
-            if reason and current:  # a pause that began meanwhile excuses it
+        if not current or abs(_clock_offset() - clock) > _CLOCK_STEP_SECONDS:
+            return
+        for engine, process, reason in zip(engines, processes, reasons, strict=True):
+            if reason and engine.process is process:
                 engine.report(f"runs but does not respond: {reason}")
 
     def _ask(self, engine: Monitored) -> str:
@@ -120,3 +134,7 @@ class RolloutHealthMonitor:
             except requests.RequestException as error:
                 return f"{type(error).__name__} after at most {self._timeout:g} s"
             return "" if answer.ok else f"HTTP {answer.status_code}"
+
+
+def _clock_offset() -> float:
+    return time.time() - time.monotonic()

@@ -68,7 +68,7 @@ class Keeper:
     def in_service(self) -> list[Engine | Router]:
         """What the health monitor asks."""
         serving = [engine for engine in self._engines if engine.state is State.SERVING]
-        return [*serving, *self._routers]
+        return [*serving, *(router for router in self._routers if not router.failure())]
 
     def updatable(self) -> list[Engine]:
         """Engines of the trained model that can take weights now."""
@@ -100,9 +100,10 @@ class Keeper:
             for router in self._routers:
                 if reason := router.failure():
                     self._log(f"{router.name} is started again: {reason}")
+                    router.report("is started again")  # not in service before it has its engines
                     self._restart_router(router)
                     self._refill(router)
-                    router.forget_failure()  # with what checks of the old process found
+                    router.forget_failure()
             for engine in self._engines:
                 if reason := engine.failure():
                     self._replace(engine, reason)

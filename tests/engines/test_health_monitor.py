@@ -17,6 +17,7 @@ class Watched:
 
     def __init__(self, server: Server) -> None:
         self.health_url = server.url
+        self.process = object()
         self.reports: list[str] = []
 
     def report(self, reason: str) -> None:
@@ -96,3 +97,33 @@ def test_what_a_pause_interrupts_is_no_failure(server, watched, monitor):
     monitor.pause()
     time.sleep(0.4)
     assert watched.reports == []
+
+
+def test_what_a_restart_interrupts_is_no_failure_of_the_new_process(server, watched):
+    monitor = RolloutHealthMonitor(watched, options(interval=0.6))
+    server.answering.clear()
+    monitor.start()
+    wait_for(lambda: server.asked == 1)
+    watched.process = object()
+    time.sleep(0.3)  # beyond the check's timeout
+    server.answering.set()
+    wait_for(lambda: server.asked >= 2)
+    assert watched.reports == []
+    monitor.stop()
+
+
+@pytest.mark.parametrize("seconds", [-86400.0, 86400.0])
+def test_a_check_in_which_the_clock_was_set_says_nothing_and_the_next_one_decides(
+    server, watched, monkeypatch, seconds
+):
+    """SGLang looks at the wall clock to see whether its processes answer."""
+    monitor = RolloutHealthMonitor(watched, options(timeout=0.3))
+    server.answering.clear()
+    monitor.start()
+    wait_for(lambda: server.asked == 1)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + seconds)
+    wait_for(lambda: server.asked == 2)
+    assert watched.reports == []
+    wait_for(lambda: watched.reports)
+    monitor.stop()

@@ -72,8 +72,11 @@ def test_a_router_comes_back_with_its_engines(kept, how):
     os.kill(pid, how)
     wait_for(lambda: router.process.pid != pid and router.answers())
     assert router.url == url
+    pid = router.process.pid
+    wait_for(lambda: not kept.check())
     wait_for(lambda: router.healthy() == {kept.engines[0].url}, 30)
     assert len(generate(kept.router_url, PROMPTS)) == 1
+    assert router.process.pid == pid, "what a check found before is held against the new process"
     assert not kept.check()
 
 
