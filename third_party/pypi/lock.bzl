@@ -316,6 +316,11 @@ PACKAGES = {
         sha256 = ["3c821cf1c209f59fb2d2d64abbf5b23b67bcb2210d663f9918dd851c6da1fcf6"],
         deps = ["traitlets"],
     ),
+    "mbridge": struct(
+        version = "0.15.1",
+        sha256 = ["5c7c007c2eb13bb2d0ce9bd6b313537024d0a7fad52179ff367635eafe5cd4cd"],
+        deps = ["einops", "megatron-core", "safetensors", "torch", "transformers"],
+    ),
     "mdurl": struct(
         version = "0.1.2",
         sha256 = ["84008a41e51615a49fc9966191ff91509e3c40b939176e643fd50a5c2196b8f8"],
@@ -325,6 +330,11 @@ PACKAGES = {
         version = "0.16.1",
         sha256 = ["38f6bef63cd4ebc4c39c1eccbaf578596accba5c47d012faffa0670913aec131"],
         deps = ["numpy", "packaging", "torch"],
+    ),
+    "memray": struct(
+        version = "1.20.0",
+        sha256 = ["e64121d1b3ca248e0af39df09593bd2b04779ff8ee5261ea9b46ae5e47bc1c7e"],
+        deps = ["jinja2", "rich"],
     ),
     "mpmath": struct(
         version = "1.3.0",
