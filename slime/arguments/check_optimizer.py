@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from slime.arguments.errors import Problem, option
 
@@ -49,17 +50,26 @@ def check_release(args: Namespace) -> Iterator[Problem]:
 
 
 def check_snapshots(args: Namespace) -> Iterator[Problem]:
-    """Memory snapshots are of GPU memory, by PyTorch."""
-    if args.memory_snapshot_num_steps is None:
-        return
-    if args.device == "cpu":
-        message = "records GPU memory; there is none here"
-        remedy = "leave it out; benchmarks/run_memory.py measures host memory"
-        value = args.memory_snapshot_num_steps
-        yield Problem("--memory-snapshot-num-steps", value, message, remedy)
-    if args.memory_recorder != "torch":
-        message = "is not built yet"
-        yield Problem("--memory-recorder", args.memory_recorder, message, "use torch")
+    """PyTorch records the memory of GPUs, memray that of the host, if it is installed."""
+    steps = args.memory_snapshot_num_steps
+    if steps is not None and steps < 1:
+        message = "is no number of rollouts to record"
+        yield Problem("--memory-snapshot-num-steps", steps, message, "give at least 1")
+    values = {"--memory-snapshot-num-steps": steps}
+    values |= {"--record-memory-history": args.record_memory_history or None}
+    wanted = [name for name, value in values.items() if value is not None]
+    if args.memory_recorder == "memray":
+        if not wanted:
+            message = "records nothing by itself"
+            remedy = f"add {' or '.join(values)}"
+            yield Problem("--memory-recorder", "memray", message, remedy)
+        elif find_spec("memray") is None:
+            message = "the package memray is not installed"
+            yield Problem("--memory-recorder", "memray", message, "install it, or leave it out")
+    elif args.device == "cpu":
+        remedy = "add --memory-recorder memray, for host memory"
+        for name in wanted:
+            yield Problem(name, values[name], "records GPU memory; there is none here", remedy)
 
 
 def _check_offload(args: Namespace) -> Iterator[Problem]:

@@ -44,7 +44,7 @@ GROUP = FlagGroup(
             path=True,
         ),
         Flag("--memory-snapshot-dir", str, ".", "Directory of memory snapshots.", path=True),
-        Flag("--memory-snapshot-num-steps", int, None, "Steps after which a snapshot is taken."),
+        Flag("--memory-snapshot-num-steps", int, None, "Rollouts over which memory is recorded."),
         Flag("--memory-recorder", str, "torch", "Who records memory.", choices=("torch", "memray")),
         Flag(
             "--profile-target",

@@ -17,7 +17,7 @@ GROUP = FlagGroup(
         Flag("--profile-step-start", int, 10, "First step of the profile."),
         Flag("--profile-step-end", int, 12, "Step after the last of the profile."),
         Flag("--profile-ranks", int, [0], "Ranks that are profiled.", nargs="+"),
-        switch("--record-memory-history", "Record allocations."),
+        switch("--record-memory-history", "Record allocations of memory."),
         Flag("--memory-snapshot-path", str, "snapshot.pickle", "File name of that record."),
     ),
 )

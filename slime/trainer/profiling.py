@@ -1,4 +1,4 @@
-"""Profiles of some rollouts and snapshots of GPU memory, as files in the run folder."""
+"""Profiles of some rollouts, as files in the run folder, and the record of memory beside them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from slime.trainer.memory_history import record_memory
+
 # --profile-target and the part of a rollout, as the stopwatch names it
 _PARTS = {"train": "train_actor", "log_probs": "train_log_probs"}
 
 
 class Profiler:
     """PyTorch's profiler around rollouts --profile-step-start to --profile-step-end (counted from
-    the start of training), on --profile-ranks; and one memory snapshot.
+    the start of training), on --profile-ranks; and the record of memory, from here on.
 
     `train_overall` is everything between the start of a rollout's work and its end; one trace each
     for a rollout and a target, for chrome://tracing or Perfetto.
@@ -30,10 +32,7 @@ class Profiler:
         self._folder = Path(args.run_dir, "profile")
         self._role, self._number = role, -1
         self._overall: torch.profiler.profile | None = None
-        self._snapshot_after = args.memory_snapshot_num_steps
-        self._snapshots = Path(args.memory_snapshot_dir)
-        if self._snapshot_after is not None:
-            torch.cuda.memory._record_memory_history()
+        self._memory = record_memory(args, role)
 
     def begin(self, number: int) -> None:
         """Work on rollout ``number`` begins."""
@@ -46,11 +45,7 @@ class Profiler:
         if self._overall is not None:
             self._stop(self._overall, "train_overall")
             self._overall = None
-        if self._snapshot_after is not None and self._number + 1 == self._snapshot_after:
-            self._snapshots.mkdir(parents=True, exist_ok=True)
-            name = f"memory_{self._role}_rank{dist.get_rank()}.pickle"
-            torch.cuda.memory._dump_snapshot(str(self._snapshots / name))
-            torch.cuda.memory._record_memory_history(enabled=None)
+        self._memory.trained()
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:

@@ -56,6 +56,7 @@ class Trainer:
 
     def __init__(self, args: Namespace) -> None:
         self.args = args
+        self._profiler = Profiler(args, self.role)  # first: it may record what allocates memory
         self.memory = make_memory_saver(args)
         built = build_in_regions(args, self.memory, self.role)
         self.model, self.optimizer, self.scheduler = built
@@ -64,7 +65,6 @@ class Trainer:
         self.saver = checkpoint.CheckpointSaver(args)
         self.extra_state: dict[str, Any] = {}
         self.weight_version = 0
-        self._profiler = Profiler(args, self.role)
         self._checks = CiChecks(args, self.role)
         self._watch = Stopwatch()
         self._prepared: RolloutBatch = {}

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from slime.arguments import check_optimizer
 from slime.arguments.errors import ConfigError, Problem
 from slime.arguments.parse import parse_args
 
@@ -56,12 +57,39 @@ def test_a_dense_model_has_no_routes_to_replay(flag: str, argv: list[str]) -> No
     assert [problem.option for problem in caught.value.problems] == [flag]
 
 
-def test_snapshots_are_of_gpu_memory(argv: list[str]) -> None:
-    words = ["--memory-snapshot-num-steps", "2", "--memory-recorder", "memray"]
-    with pytest.raises(ConfigError) as caught:
-        parse_args(argv=[*argv, *words])
-    options = [problem.option for problem in caught.value.problems]
-    assert options == ["--memory-snapshot-num-steps", "--memory-recorder"]
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("--memory-snapshot-num-steps 2", {"--memory-snapshot-num-steps": "recorder memray"}),
+        ("--record-memory-history", {"--record-memory-history": "recorder memray"}),
+        ("--record-memory-history --device cuda --rollout-num-gpus 1", {}),
+        ("--record-memory-history --memory-recorder memray", {}),
+        ("--memory-recorder memray", {"--memory-recorder": "add --memory-snapshot-num-steps or"}),
+        (
+            "--memory-snapshot-num-steps 0 --memory-recorder memray",
+            {"--memory-snapshot-num-steps": "at least 1"},
+        ),
+    ],
+)
+def test_memory_is_recorded_where_it_is(
+    words: str,
+    refused: dict[str, str],
+    problems_of: Callable[..., list[Problem]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check_optimizer, "find_spec", lambda name: name)
+    found = {problem.option: problem.remedy for problem in problems_of(*words.split())}
+    assert found.keys() == refused.keys()
+    assert all(text in found[name] for name, text in refused.items())
+
+
+def test_memray_is_installed_before_a_run_starts(
+    problems_of: Callable[..., list[Problem]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_optimizer, "find_spec", lambda name: None)
+    words = "--memory-snapshot-num-steps 2 --memory-recorder memray"
+    (problem,) = problems_of(*words.split())
+    assert problem.option == "--memory-recorder" and "is not installed" in problem.message
 
 
 def test_a_released_trainer_keeps_nothing_but_its_checkpoint(argv: list[str]) -> None:

@@ -86,6 +86,28 @@ def test_a_profile_of_the_rollouts_asked_for(
     assert "slime/train" in names
 
 
+def test_memray_records_the_rollouts_asked_for(hf_model, args_for, rollout_of, tmp_path):
+    import memray
+
+    options = {"memory_recorder": "memray", "memory_snapshot_num_steps": 2}
+    trainer = _trainer(args_for(hf_model(), **options, memory_snapshot_dir=str(tmp_path)))
+    (file,) = tmp_path.iterdir()
+    assert file.name == "snapshot_actor_rank0.bin"
+    trainer.train(0, rollout_of(0))
+    with pytest.raises(RuntimeError, match="one Tracker"):  # still at it
+        memray.Tracker(tmp_path / "other.bin").__enter__()
+    trainer.train(1, rollout_of(1))
+    with memray.FileReader(file) as reader:
+        assert reader.metadata.peak_memory > 2 * trainer.model[0].buffers[0].numel
+        records = reader.get_high_watermark_allocation_records()
+        functions = {name for record in records for name, _, _ in record.stack_trace()}
+    # from the first weight on, and up to the step that needs most
+    assert functions >= {"build_layer", "forward_backward"}
+    size = file.stat().st_size
+    trainer.train(2, rollout_of(2))
+    assert file.stat().st_size == size
+
+
 def test_gradient_norms_are_saved_and_compared(hf_model, args_for, rollout_of, tmp_path):
     from slime.trainer.ci_checks import CheckFailed
 
