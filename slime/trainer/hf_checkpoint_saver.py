@@ -85,7 +85,7 @@ def _on_host(tensors: Iterator[NamedTensor], written: set[str]) -> Iterator[Name
     """Copies, so that what the model holds, and what is gathered, need not stay."""
     for name, tensor in tensors:
         written.add(name)
-        yield name, tensor.detach().cpu().contiguous().clone()
+        yield name, torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
 
 def untrained_layers(

@@ -22,9 +22,15 @@ class WeightSnapshots:
         """Parameters, and the biases of routers."""
         return [value for _, value in named_global_parameters(self._model)]
 
+    @torch.no_grad()
     def take(self, tag: str) -> None:
-        """Copy the present weights."""
-        self._snapshots[tag] = [param.detach().to("cpu", copy=True) for param in self._weights()]
+        """Copy the present weights; into the same memory, if there is a snapshot of that name."""
+        weights = self._weights()
+        if tag in self._snapshots:
+            for value, param in zip(self._snapshots[tag], weights, strict=True):
+                value.copy_(param)
+        else:
+            self._snapshots[tag] = [param.detach().to("cpu", copy=True) for param in weights]
 
     def drop(self, tag: str) -> None:
         """Forget a snapshot."""
@@ -38,7 +44,15 @@ class WeightSnapshots:
 
     @contextlib.contextmanager
     def using(self, tag: str) -> Iterator[None]:
-        """The model has the weights of ``tag`` inside, and its own again afterwards."""
+        """The model has the weights of ``tag`` inside, and its own again afterwards.
+
+        Where the model is in host memory too, nothing is copied: its parameters are the snapshot
+        inside. They are to be read only.
+        """
+        if all(param.device.type == "cpu" for param in self._weights()):
+            with self._in_place(tag):
+                yield
+            return
         self.take("_present")
         self.restore(tag)
         try:
@@ -46,3 +60,18 @@ class WeightSnapshots:
         finally:
             self.restore("_present")
             self.drop("_present")
+
+    @contextlib.contextmanager
+    def _in_place(self, tag: str) -> Iterator[None]:
+        weights = self._weights()
+        own = [param.data for param in weights]
+        _point(weights, self._snapshots[tag])
+        try:
+            yield
+        finally:
+            _point(weights, own)
+
+
+def _point(weights: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+    for param, value in zip(weights, values, strict=True):
+        param.data = value

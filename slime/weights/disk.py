@@ -100,4 +100,4 @@ def link_assets(checkpoint: Path, folder: Path) -> None:
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor in host memory that shares nothing (else safetensors refuses it)."""
-    return tensor.detach().cpu().contiguous().clone()
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())

@@ -69,9 +69,11 @@ class LocalCheckpoint:
 
     def add(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Write whole tensors that are not there yet, as one more file."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named_tensors}
         number = len(list(self.folder.glob("*.safetensors"))) + 1
-        own = {name: tensor.clone() for name, tensor in tensors.items()}
+        own = {
+            name: torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+            for name, tensor in named_tensors
+        }
         save_file(own, self.folder / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
 
     def seal(self) -> None:

@@ -121,6 +121,36 @@ def test_only_two_versions_are_kept(hf_model, args_for):
     assert len(trainer.policies.snapshots._snapshots) == 2
 
 
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_snapshot_in_host_memory_is_used_without_a_copy(distributed, hf_model, args_for):
+    from slime.trainer.hf_weights import named_global_parameters
+    from slime.trainer.trainer import Trainer
+
+    args = args_for(hf_model("glm4_moe", False), use_distributed_optimizer=distributed)
+    trainer = Trainer(args)
+    trainer.load()
+    snapshots = trainer.policies.snapshots
+
+    def places() -> list[int]:
+        return [value.data_ptr() for _, value in named_global_parameters(trainer.model)]
+
+    snapshots.take("ref")
+    kept = [value.data_ptr() for value in snapshots._snapshots["ref"]]
+    own, present = places(), [v.clone() for _, v in named_global_parameters(trainer.model)]
+    assert not set(kept) & set(own)  # what trains must not change it
+    with pytest.raises(KeyboardInterrupt), snapshots.using("ref"):
+        assert places() == kept and snapshots._snapshots.keys() == {"ref"}
+        raise KeyboardInterrupt
+    assert places() == own
+    for value, (_, now) in zip(present, named_global_parameters(trainer.model), strict=True):
+        assert torch.equal(value, now)
+        now.data.add_(1.0)
+    snapshots.take("ref")  # again: the same memory has the new values
+    assert [value.data_ptr() for value in snapshots._snapshots["ref"]] == kept
+    for value, before in zip(snapshots._snapshots["ref"], present, strict=True):
+        assert torch.equal(value, before + 1.0)
+
+
 def test_a_renewed_reference_survives_a_resume(hf_model, args_for, rollout_of, tmp_path):
     from slime.trainer.trainer import Trainer
 
