@@ -16,7 +16,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 
 from slime.hooks.loading import load_function
-from slime.trainer import checkpoint, step_dump
+from slime.trainer import checkpoint, param_gather, step_dump
 from slime.trainer.advantages import compute_advantages_and_returns
 from slime.trainer.buckets import NamedTensor, buckets
 from slime.trainer.checkpoint_content import TrainState
@@ -60,6 +60,7 @@ class Trainer:
         self.memory = make_memory_saver(args)
         built = build_in_regions(args, self.memory, self.role)
         self.model, self.optimizer, self.scheduler = built
+        param_gather.fetch_no_more(self.model, complete=False)
         self.replay = RoutingReplay(args, self.model, self.role)
         self.policies = Policies(args, self.model, self.replay)
         self.saver = checkpoint.CheckpointSaver(args)
@@ -187,7 +188,7 @@ class Trainer:
         self.memory.needs(*REGIONS)
         data, self._prepared = self._prepared, {}
         save_debug_train_data(self.args, rollout_id=rollout_id, rollout_data=data)
-        with self._watch.timed("train"):
+        with self._watch.timed("train"), param_gather.fetching(self.model):
             count = len(data["num_microbatches"])
             steps = [self._step(rollout_id, data, index) for index in range(count)]
         self._profiler.end()

@@ -33,6 +33,8 @@ CASES = [(layout, kind) for layout, kinds in TRAINED.items() for kind in kinds]
 PREDICTING = ("dp2", "tp2-sp")  # with multi-token-prediction layers
 ASYNC_SAVE = ("dp2-do", "tp2-sp")
 SAVE_AFTER = 1  # of rollouts 0, 1, 2
+# what is sent while other work goes on
+OVERLAPPED = {"overlap_grad_reduce": True, "overlap_param_gather": True}
 # trained on the engines' routes
 ROUTED = ("ep2", "tp2-ep2", "cp2", "pp2")
 # what resumes from what: the same layout must be exact, another to rounding
@@ -78,6 +80,8 @@ def results(hf_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
         layouts.case(f"{layout}-mimo", layout, mimo, options={"enable_mtp_training": True})
         for layout in PREDICTING
     ]
+    hf = hf_model("qwen3", True)
+    cases.append(layouts.case("dp2-do-overlapped", "dp2-do", hf, options=OVERLAPPED))
     for layout in ROUTED:
         name, options = f"{layout}-routed", {"use_rollout_routing_replay": True}
         cases.append(layouts.case(name, layout, hf_model("qwen3_moe", False), options=options))
@@ -102,6 +106,10 @@ def references(hf_model, args_for, rollout_of, reference_of) -> Callable:
 @pytest.mark.parametrize(("layout", "kind"), CASES)
 def test_layout_equals_hugging_face(layout, kind, results, references):
     layouts.check_against_reference(results, f"{layout}-{kind}", 2, references(kind))
+
+
+def test_weights_fetched_during_the_forward_pass_are_there_afterwards(results, references):
+    layouts.check_against_reference(results, "dp2-do-overlapped", 2, references("qwen3"))
 
 
 @pytest.mark.parametrize("layout", ROUTED)
