@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 
 import pytest
 import torch
@@ -123,3 +124,29 @@ def test_a_torch_dist_checkpoint_becomes_the_model_it_was_made_of(
     with pytest.raises(CheckpointError, match="no torch_dist checkpoint"):
         convert(tmp_path / "nothing", tmp_path / "wrong", folder)
     assert not [path for path in tmp_path.iterdir() if "wrong" in path.name]
+
+
+def test_a_conversion_holds_a_few_shards_however_large_the_model_is(args_for, tmp_path):
+    import memray
+    import transformers
+
+    from slime.trainer.torch_dist_to_hf import convert
+    from slime.trainer.trainer import Trainer
+
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 20}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}
+    config = transformers.LlamaConfig(**sizes, **heads)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "hf")
+    args = args_for(tmp_path / "hf", save=str(tmp_path / "save"), no_save_optim=True)
+    trainer = Trainer(args)
+    trainer.load()
+    trainer.save(0)
+    trainer.finish_save()
+    origin, shard = tmp_path / "origin", 2 << 20
+    origin.mkdir()  # without weights: safetensors asks for memory as large as a file, and uses none
+    shutil.copy(tmp_path / "hf" / "config.json", origin)
+    with memray.Tracker(tmp_path / "record.bin"):
+        convert(tmp_path / "save", tmp_path / "out", origin, shard_bytes=shard)
+    size = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.safetensors"))
+    peak = memray.FileReader(tmp_path / "record.bin").metadata.peak_memory
+    assert size > 16 * shard and peak < 6 * shard, (size, peak)
