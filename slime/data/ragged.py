@@ -5,11 +5,12 @@ store the arrays are views into shared memory, and read-only.
 """
 
 import struct
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
+
+from slime.samples.packed import unsigned
 
 _INT32, _FLOAT32, _UINT8 = (np.dtype(name) for name in ("int32", "float32", "uint8"))
 
@@ -79,6 +80,8 @@ def _copy(value: Any, to: np.ndarray) -> None:
     """Copy the elements of one list, quicker than the loop of NumPy does."""
     if not isinstance(value, list) or not value:
         to[:] = value
+        if to.dtype == _UINT8 and not np.array_equal(to, value):
+            raise ValueError("a mask that is no whole numbers")
     elif to.dtype == _UINT8:
         to[:] = 1 if value.count(1) == len(value) else np.frombuffer(bytes(value), dtype=_UINT8)
     else:
@@ -87,7 +90,7 @@ def _copy(value: Any, to: np.ndarray) -> None:
                 struct.pack_into(f"{len(value)}f", to.data, 0, *value)
                 return
             if to.dtype == _INT32:
-                to[:] = np.frombuffer(array("I", value), dtype=_INT32)
+                to[:] = unsigned(value).view(_INT32)
                 return
         except (OverflowError, TypeError, struct.error):  # negative ids, NumPy's own numbers
             pass

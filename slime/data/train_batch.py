@@ -9,6 +9,7 @@ import numpy as np
 from slime.data.ragged import Ragged
 from slime.hooks.loading import load_function
 from slime.samples.groups import rollout_identities
+from slime.samples.packed import FIELDS, stored
 from slime.samples.sample import Sample
 from slime.schedules.dp_schedule import build_dp_schedule
 
@@ -63,9 +64,10 @@ def convert_samples_to_train_data(
         )
     for sample in samples:
         sample.check_alignment()
+    tokens = [stored(sample, "tokens") for sample in samples]
     data: TrainData = {
-        "tokens": [sample.tokens for sample in samples],
-        "total_lengths": [len(sample.tokens) for sample in samples],
+        "tokens": tokens,
+        "total_lengths": [len(ids) for ids in tokens],
         "response_lengths": [sample.response_length for sample in samples],
         "loss_masks": [_loss_mask(sample) for sample in samples],
         "rewards": [float(reward) for reward in rewards],
@@ -149,17 +151,17 @@ def _step_numbers(num_microbatches: Sequence[int]) -> list[int]:
     return [step for step, count in enumerate(num_microbatches) for _ in range(count)]
 
 
-def _loss_mask(sample: Sample) -> list[int] | np.ndarray:
+def _loss_mask(sample: Sample) -> Any:
     if sample.remove_sample:
         return np.zeros(sample.response_length, dtype=np.uint8)
-    if sample.loss_mask is None:
-        return np.ones(sample.response_length, dtype=np.uint8)
-    return sample.loss_mask
+    mask = stored(sample, "loss_mask")
+    return np.ones(sample.response_length, dtype=np.uint8) if mask is None else mask
 
 
 def _optional(samples: list[Sample], name: str) -> list[Any] | None:
     """The field of every sample; None when no sample has it."""
-    values = [getattr(sample, name) for sample in samples]
+    read = stored if name in FIELDS else getattr
+    values = [read(sample, name) for sample in samples]
     missing = [sample.index for sample, value in zip(samples, values, strict=True) if value is None]
     if len(missing) == len(samples):
         return None

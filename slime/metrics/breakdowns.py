@@ -10,6 +10,7 @@ from typing import Any
 from slime.metrics.pass_rate import PASSING_REWARD, pass_rates
 from slime.metrics.statistics import Max, Mean, Statistic, Sum
 from slime.samples.groups import positions_by, rollout_identities
+from slime.samples.packed import as_list, stored
 from slime.samples.sample import Sample
 
 _LONGEST_NAME = 60
@@ -87,7 +88,8 @@ def _category(reward: Any, key: str) -> str:
 
 def _runs(sample: Sample) -> tuple[int, int, int]:
     """Runs of trained tokens, runs of others after the first of them, and the latter's tokens."""
-    mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
+    mask = as_list(stored(sample, "loss_mask"))
+    mask = [1] * sample.response_length if mask is None else mask
     runs = [(bool(kind), len(list(members))) for kind, members in groupby(mask, bool)]
     if runs and not runs[0][0]:
         runs = runs[1:]

@@ -16,6 +16,7 @@ from slime.metrics.pass_rate import pass_rates
 from slime.metrics.staleness import staleness
 from slime.metrics.statistics import Max, Mean, Statistic, Sum, values
 from slime.samples.groups import positions_by, rollout_identities
+from slime.samples.packed import stored
 from slime.samples.sample import Sample
 
 Status = Sample.Status
@@ -54,7 +55,7 @@ def rollout_metrics(
 def sample_statistics(samples: Sequence[Sample]) -> dict[str, Statistic]:
     """What is counted sample by sample; parts of a rollout may be merged."""
     lengths = [sample.response_length for sample in samples]
-    prompts = [len(s.tokens) - s.response_length for s in samples]
+    prompts = [len(stored(s, "tokens")) - s.response_length for s in samples]
     trained = (0 if s.remove_sample else s.effective_response_length for s in samples)
     cached = [s.prefix_cache_info for s in samples]
     drafts = [s.spec_info for s in samples]

@@ -1,9 +1,13 @@
 """What is asked of an engine for a sample, and what its answer puts on the sample."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from slime.rollout.errors import RolloutError
+from slime.samples.packed import put, stored
 from slime.samples.sample import Sample
 
 
@@ -36,8 +40,9 @@ def check_vocabulary(args: Namespace, sample: Sample) -> None:
         RolloutError: names the sample, the id and its position.
     """
     size = int(args.hf_architecture["vocab_size"])
-    if sample.tokens and (min(sample.tokens) < 0 or max(sample.tokens) >= size):
-        at, token = next((i, t) for i, t in enumerate(sample.tokens) if not 0 <= t < size)
+    tokens = np.asarray(stored(sample, "tokens"))
+    if outside := np.flatnonzero((tokens < 0) | (tokens >= size)).tolist():
+        at, token = outside[0], tokens[outside[0]]
         raise RolloutError(
             f"sample {sample.index} has token id {token} at position {at}, but the vocabulary of "
             f"{args.hf_checkpoint} has {size} tokens"
@@ -49,11 +54,11 @@ def mask_earlier_tokens(args: Namespace, sample: Sample) -> None:
     from the rollout in which it was aborted."""
     was_aborted = sample.status == Sample.Status.ABORTED and sample.response_length
     if args.partial_rollout and args.mask_offpolicy_in_partial_rollout and was_aborted:
-        sample.loss_mask = [0] * sample.response_length
+        put(sample, "loss_mask", np.zeros(sample.response_length, dtype=np.uint8))
 
 
 def payload(
-    args: Namespace, input_ids: list[int] | list[list[int]], params: dict[str, Any]
+    args: Namespace, input_ids: Sequence[Any] | np.ndarray, params: dict[str, Any]
 ) -> dict[str, Any]:
     """Body of a /generate request for one prompt or for several; log-probs of the new tokens come
     along, and with `--use-rollout-routing-replay` the experts of all tokens."""
@@ -69,14 +74,9 @@ def headers(sample: Sample) -> dict[str, str] | None:
 def record(args: Namespace, sample: Sample, answer: dict[str, Any]) -> None:
     """Append an answer's tokens, log-probs, text, status and weight versions to the sample."""
     meta_info = answer["meta_info"]
-    entries = meta_info.get("output_token_logprobs") or []
-    sample.append_response_tokens(
-        args,
-        tokens=[entry[1] for entry in entries],
-        log_probs=[entry[0] for entry in entries],
-        meta_info=meta_info,
-        text=answer["text"],
-    )
+    if meta_info.get("output_token_logprobs") is None:  # it was aborted before its first token
+        meta_info = meta_info | {"output_token_logprobs": []}
+    sample.append_response_tokens(args, meta_info=meta_info, text=answer["text"])
 
 
 def fail(sample: Sample, reason: object) -> None:

@@ -16,6 +16,7 @@ from slime.rollout.http_client import post
 from slime.rollout.sampling import is_seeded, max_context_len, remaining_new_tokens, seeded
 from slime.rollout.tokenizer import encode_prompt
 from slime.samples.groups import flatten
+from slime.samples.packed import put, stored
 from slime.samples.sample import Sample
 
 Status = Sample.Status
@@ -182,10 +183,10 @@ async def _generate_together(
 ) -> None:
     """One request for samples that have the same tokens so far; every one gets its status set."""
     first = samples[0]
-    if not first.tokens:
+    if not len(stored(first, "tokens")):
         prompt_ids = encode_prompt(GenerateState(args).tokenizer, first)
         for sample in samples:
-            sample.tokens = list(prompt_ids)
+            put(sample, "tokens", prompt_ids)
     engine_requests.mask_earlier_tokens(args, first)
     new_tokens = remaining_new_tokens(first, sampling_params.get("max_new_tokens"), context_len)
     if new_tokens == 0:
@@ -194,7 +195,8 @@ async def _generate_together(
         return
     params = {**sampling_params, "max_new_tokens": new_tokens}
     alone = len(samples) == 1
-    input_ids: Any = first.tokens if alone else [sample.tokens for sample in samples]
+    prompts = [stored(sample, "tokens") for sample in samples]
+    input_ids = prompts[0] if alone else prompts
     try:
         engine_requests.check_vocabulary(args, first)
         state = GenerateState(args)

@@ -11,6 +11,7 @@ from typing import Any
 
 from slime.rollout.errors import RolloutError
 from slime.rollout.http_client import post
+from slime.samples.packed import as_list, put, stored
 from slime.samples.sample import Sample
 
 
@@ -25,16 +26,18 @@ async def reward_func(args: Namespace, sample: Any, **kwargs: Any) -> Any:
     """
     if isinstance(sample, list):
         return [await reward_func(args, one, **kwargs) for one in sample]
-    start = len(sample.tokens) - sample.response_length
+    tokens = stored(sample, "tokens")
+    start = len(tokens) - sample.response_length
     body = {
-        "input_ids": sample.tokens,
+        "input_ids": tokens,
         "sampling_params": {"temperature": args.rollout_temperature, "max_new_tokens": 0},
         "return_logprob": True,
         # One token earlier: the first entry of an answer has no log-prob.
         "logprob_start_len": max(start - 1, 0),
     }
     answer = await post(sample.metadata.get("rm_url") or args.rm_url, body)
-    sample.teacher_log_probs = _of_response(sample, answer["meta_info"]["input_token_logprobs"])
+    log_probs = _of_response(sample, answer["meta_info"]["input_token_logprobs"])
+    put(sample, "teacher_log_probs", log_probs)
     return 0.0
 
 
@@ -43,7 +46,8 @@ def _of_response(sample: Sample, entries: list[list[Any]]) -> list[float]:
     length = sample.response_length
     own = entries[len(entries) - length :] if length else []
     tokens = [entry[1] for entry in own]
-    if tokens != sample.tokens[len(sample.tokens) - length :] or any(e[0] is None for e in own):
+    response = as_list(stored(sample, "tokens"))[-length:] if length else []
+    if tokens != response or any(e[0] is None for e in own):
         raise RolloutError(
             f"--rm-url: the teacher's log-probs of sample {sample.index} are not those of its "
             f"{length} response tokens; has the teacher another tokenizer?"

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
+from slime.samples.packed import stored
 from slime.samples.sample import Sample
 
 
@@ -52,7 +53,7 @@ def remaining_new_tokens(sample: Sample, max_new_tokens: int | None, context_len
     A continued response has used up a part of `max_new_tokens`; `sample.tokens` holds prompt and
     response, which together must not exceed `context_len`.
     """
-    room = context_len - len(sample.tokens)
+    room = context_len - len(stored(sample, "tokens"))
     if max_new_tokens is not None:
         room = min(room, max_new_tokens - sample.response_length)
     return max(room, 0)

@@ -14,6 +14,7 @@ from slime.data.media import processor_inputs
 from slime.rollout.base_types import RolloutFnTrainOutput
 from slime.rollout.errors import RolloutError
 from slime.rollout.generate_state import GenerateState
+from slime.samples.packed import put
 from slime.samples.sample import Sample
 
 
@@ -61,8 +62,9 @@ def _fill(masks: MultiTurnLossMaskGenerator, process: Any, sample: Sample) -> No
         )
     if length == len(ids):
         raise RolloutError(f"sample {sample.index} begins with the assistant: there is no prompt")
-    sample.tokens, sample.response_length = ids, length
-    sample.loss_mask = mask[-length:]
+    sample.response_length = length
+    put(sample, "tokens", ids)
+    put(sample, "loss_mask", mask[-length:])
     sample.response = "".join(masks.get_text_from_loss_mask(ids, mask))
     sample.reward = 0.0
     sample.status = Sample.Status.COMPLETED

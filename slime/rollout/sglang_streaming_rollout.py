@@ -18,6 +18,7 @@ from slime.rollout.generate_state import GenerateState
 from slime.rollout.sampling import max_context_len, remaining_new_tokens
 from slime.rollout.tokenizer import encode_prompt
 from slime.samples.meta_info import finish_type
+from slime.samples.packed import put, stored
 from slime.samples.sample import Sample
 
 _FIRST_PAUSE_SECONDS = 0.1
@@ -36,8 +37,8 @@ async def generate_streaming(
     Raises:
         asyncio.CancelledError: the task was cancelled; the sample is ABORTED, with what it has.
     """
-    if not sample.tokens:
-        sample.tokens = encode_prompt(GenerateState(args).tokenizer, sample)
+    if not len(stored(sample, "tokens")):
+        put(sample, "tokens", encode_prompt(GenerateState(args).tokenizer, sample))
     engine_requests.mask_earlier_tokens(args, sample)
     pause, first_failure = _FIRST_PAUSE_SECONDS, None
     while True:
@@ -73,7 +74,7 @@ async def _stream_rest(args: Namespace, sample: Sample, sampling_params: dict[st
         sample.status = Sample.Status.TRUNCATED
         return sample
     params = {**sampling_params, "max_new_tokens": new_tokens}
-    body = engine_requests.payload(args, list(sample.tokens), params) | {"stream": True}
+    body = engine_requests.payload(args, stored(sample, "tokens"), params) | {"stream": True}
     url = engine_requests.get_model_url(args, "default")
     state, call = GenerateState(args), _Call(args, sample)
     try:
@@ -95,7 +96,7 @@ class _Call:
     def __init__(self, args: Namespace, sample: Sample) -> None:
         self.finished = False
         self._args, self._sample = args, sample
-        self._before = {name: getattr(sample, name) for name in _GROWING}
+        self._before = {name: vars(sample)[name] for name in _GROWING}
         self._entries: list[list[Any]] = []
         self._text = ""
         self._version: str | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slime.samples import packed
 from slime.samples.meta_info import decode_int32_meta_array
 
 if TYPE_CHECKING:
@@ -24,18 +25,18 @@ _ROUTED_EXPERTS = ("routed_experts",)
 
 def check(sample: "Sample") -> None:
     """Raise ValueError naming the first per-token field whose length is wrong."""
-    length = sample.response_length
-    if not 0 <= length <= len(sample.tokens):
-        raise ValueError(f"response_length {length} of {len(sample.tokens)} tokens")
+    length, num_tokens = sample.response_length, len(packed.stored(sample, "tokens"))
+    if not 0 <= length <= num_tokens:
+        raise ValueError(f"response_length {length} of {num_tokens} tokens")
     expected = {
         "loss_mask": length,
         "rollout_log_probs": length,
         "teacher_log_probs": length,
         "rollout_top_p_token_offsets": length + 1,
-        "rollout_routed_experts": len(sample.tokens) - 1,
+        "rollout_routed_experts": num_tokens - 1,
     }
     for name, size in expected.items():
-        value = getattr(sample, name)
+        value = packed.stored(sample, name)
         if value is not None and len(value) != size:
             raise ValueError(
                 f"{name} has {len(value)} entries, {size} are needed (sample {sample.index})"
@@ -54,54 +55,55 @@ def append(
     meta_info: dict[str, Any],
 ) -> None:
     """Append `tokens` with their mask, log-probs, top-p spans and experts; all or nothing."""
-    num_tokens = len(sample.tokens) + len(tokens)
-    mask = _old_mask(sample) + [int(trainable)] * len(tokens)
-    all_log_probs = _extended_log_probs(sample, len(tokens), log_probs, trainable)
-    top_p = _extended_top_p(sample, len(tokens), meta_info)
-    experts = _extended_experts(sample, args, num_tokens, meta_info)
+    old_tokens, count = packed.stored(sample, "tokens"), len(tokens)
+    old_mask = _old_mask(sample)
+    all_log_probs = _extended_log_probs(sample, old_mask, count, log_probs, trainable)
+    top_p = _extended_top_p(sample, count, meta_info)
+    experts = _extended_experts(sample, args, len(old_tokens) + count, meta_info)
 
-    sample.tokens = [*sample.tokens, *tokens]
-    sample.response_length += len(tokens)
-    sample.loss_mask = mask
+    sample.tokens = packed.joined("tokens", old_tokens, tokens)
+    sample.response_length += count
+    sample.loss_mask = packed.joined("loss_mask", old_mask, np.full(count, trainable, np.uint8))
     sample.rollout_log_probs = all_log_probs
     if top_p is not None:
         sample.rollout_top_p_token_ids, sample.rollout_top_p_token_offsets = top_p
     sample.rollout_routed_experts = experts
 
 
-def _old_mask(sample: "Sample") -> list[int]:
-    if sample.loss_mask is None:
-        return [1] * sample.response_length
-    if len(sample.loss_mask) != sample.response_length:
+def _old_mask(sample: "Sample") -> Any:
+    mask = packed.stored(sample, "loss_mask")
+    if mask is None:
+        return np.ones(sample.response_length, dtype=np.uint8)
+    if len(mask) != sample.response_length:
         raise ValueError(
-            f"loss_mask has {len(sample.loss_mask)} entries for {sample.response_length} response "
-            "tokens"
+            f"loss_mask has {len(mask)} entries for {sample.response_length} response tokens"
         )
-    return list(sample.loss_mask)
+    return mask
 
 
 def _extended_log_probs(
-    sample: "Sample", num_new: int, log_probs: list[float] | None, trainable: bool
-) -> list[float] | None:
+    sample: "Sample", old_mask: Any, num_new: int, log_probs: list[float] | None, trainable: bool
+) -> Any:
     """Old and new log-probs; tokens that are not trained get 0.0, which the mask keeps out of
     everything.
     """
-    old = sample.rollout_log_probs
+    old = packed.stored(sample, "rollout_log_probs")
     if log_probs is None and (old is None or not trainable):
-        return None if old is None else [*old, *([0.0] * num_new)]
+        log_probs = [0.0] * num_new
+        return None if old is None else packed.joined("rollout_log_probs", old, log_probs)
     if log_probs is None:
         raise ValueError(
             f"{num_new} trainable tokens come without log-probs; the earlier ones have them"
         )
     if old is None:
-        if any(_old_mask(sample)):
+        if any(old_mask):
             raise ValueError("these tokens come with log-probs; earlier trainable tokens have none")
-        old = [0.0] * sample.response_length
+        old = np.zeros(sample.response_length, dtype=np.float32)
     if len(old) != sample.response_length:
         raise ValueError(
             f"rollout_log_probs has {len(old)} entries for {sample.response_length} response tokens"
         )
-    return [*old, *(float(value) for value in log_probs)]
+    return packed.joined("rollout_log_probs", old, log_probs)
 
 
 def _extended_top_p(

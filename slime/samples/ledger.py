@@ -8,6 +8,7 @@ reasoning, text was tokenized anew) the rendering wins: the next output was made
 
 from collections.abc import Sequence
 
+from slime.samples.packed import put
 from slime.samples.sample import Sample
 
 
@@ -79,10 +80,10 @@ class TokenLedger:
 
     def write_to(self, sample: Sample) -> None:
         """Set the sample's tokens, response length, loss mask and log-probs."""
-        sample.tokens = list(self.tokens)
         sample.response_length = len(self.loss_mask)
-        sample.loss_mask = list(self.loss_mask)
-        sample.rollout_log_probs = list(self.log_probs)
+        put(sample, "tokens", self.tokens)
+        put(sample, "loss_mask", self.loss_mask)
+        put(sample, "rollout_log_probs", self.log_probs)
 
 
 def common_prefix_length(first: Sequence[int], second: Sequence[int]) -> int:

@@ -17,7 +17,7 @@ def output_tokens_and_log_probs(meta_info: dict[str, Any]) -> tuple[list[int], l
     entries = meta_info.get("output_token_logprobs")
     if entries is None:
         return None
-    return [int(entry[1]) for entry in entries], [float(entry[0]) for entry in entries]
+    return [entry[1] for entry in entries], [entry[0] for entry in entries]
 
 
 def finish_type(meta_info: dict[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from slime.samples import alignment
+from slime.samples import alignment, packed
 from slime.samples.meta_info import (
     Span,
     finish_type,
@@ -129,6 +129,9 @@ class Sample:
         arrays).
         """
         data = dict(vars(self))
+        for name, value in vars(self).items():
+            if isinstance(value, packed.Packed):
+                data[name] = packed.as_list(value)
         data["status"] = self.status.value
         data["spec_info"] = dataclasses.asdict(self.spec_info)
         data["prefix_cache_info"] = dataclasses.asdict(self.prefix_cache_info)
@@ -195,7 +198,10 @@ class Sample:
     @property
     def effective_response_length(self) -> int:
         """Number of response tokens that are trained on."""
-        return self.response_length if self.loss_mask is None else int(sum(self.loss_mask))
+        mask = packed.stored(self, "loss_mask")
+        if isinstance(mask, np.ndarray):
+            return int(mask.sum())
+        return self.response_length if mask is None else int(sum(mask))
 
     def check_alignment(self) -> None:
         """Raise ValueError naming the field and both lengths when a per-token field is out of
@@ -258,6 +264,9 @@ class Sample:
         self.prefix_cache_info.add(meta_info)
 
 
+for _name in packed.FIELDS:
+    setattr(Sample, _name, packed.PackedField(_name))
+
 _STATUS_OF_FINISH = {
     "stop": Sample.Status.COMPLETED,
     "length": Sample.Status.TRUNCATED,
@@ -277,14 +286,16 @@ def _resolve_new_tokens(
 ) -> tuple[list[int], list[float] | None]:
     """The tokens and log-probs of one append: what is given, completed from `meta_info`."""
     reported = output_tokens_and_log_probs(meta_info)
-    if tokens is None:
-        if reported is None:
-            raise ValueError("no tokens: neither `tokens` nor meta_info['output_token_logprobs']")
+    if tokens is not None:
+        tokens = [int(token) for token in tokens]
+        if reported is not None and tokens != reported[0]:
+            raise ValueError("`tokens` differ from the ids in meta_info['output_token_logprobs']")
+    elif reported is not None:
         tokens = reported[0]
-    elif reported is not None and list(tokens) != reported[0]:
-        raise ValueError("`tokens` differ from the ids in meta_info['output_token_logprobs']")
+    else:
+        raise ValueError("no tokens: neither `tokens` nor meta_info['output_token_logprobs']")
     if log_probs is None and reported is not None:
         log_probs = reported[1]
     if log_probs is not None and len(log_probs) != len(tokens):
         raise ValueError(f"{len(log_probs)} log-probs for {len(tokens)} tokens")
-    return [int(token) for token in tokens], log_probs
+    return tokens, log_probs

@@ -41,6 +41,8 @@ def test_log_probs_keep_their_bits(values: list[list[float]]) -> None:
         ([np.ones(2, np.uint8), [True, False]], np.uint8),
         ([[0.5, 1.0], [1, 1]], np.float32),
         ([[-1, 1]], np.float32),
+        ([np.array([0.5, 1.0], np.float32)], np.float32),
+        ([np.array([1.0, 0.0], np.float32)], np.uint8),
     ],
 )
 def test_masks_take_a_byte_where_they_are_whole_numbers(masks: list[Any], dtype: Any) -> None:

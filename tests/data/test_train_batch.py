@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 
 from slime.data.train_batch import convert_samples_to_train_data, split_by_dp
+from slime.samples.packed import stored
 from slime.samples.sample import Sample
 
 
@@ -40,14 +41,31 @@ def test_fields() -> None:
     samples = [make_sample(0, 2), make_sample(1, 3)]
     samples[1].loss_mask = [1, 0, 1]
     data = convert_samples_to_train_data(make_args(), samples, [1.0, 0.0], [0.7, -0.7])
-    assert data["tokens"] == [[0, 0, 50, 51], [1, 1, 50, 51, 52]]
+    assert [list(t) for t in data["tokens"]] == [[0, 0, 50, 51], [1, 1, 50, 51, 52]]
     assert (data["total_lengths"], data["response_lengths"]) == ([4, 5], [2, 3])
     assert [list(m) for m in data["loss_masks"]] == [[1, 1], [1, 0, 1]]
     assert (data["rewards"], data["raw_reward"]) == ([0.7, -0.7], [1.0, 0.0])
     assert (data["truncated"], data["sample_indices"]) == ([0, 1], [100, 101])
     assert data["weight_versions"] == [["4"], ["4"]]
-    assert data["rollout_log_probs"] == [[0, -1], [0, -1, -2]]
+    assert [list(values) for values in data["rollout_log_probs"]] == [[0, -1], [0, -1, -2]]
     assert "teacher_log_probs" not in data
+
+
+def test_arrays_of_generated_samples_are_taken_as_they_are() -> None:
+    arrays, lists = [make_sample(i, 3) for i in range(4)], [make_sample(i, 3) for i in range(4)]
+    for sample in lists:
+        assert sample.tokens and sample.loss_mask and sample.rollout_log_probs  # now lists
+    made = [
+        convert_samples_to_train_data(make_args(), s, [1] * 4, [1] * 4) for s in (arrays, lists)
+    ]
+    assert all(
+        data is stored(s, "tokens") for data, s in zip(made[0]["tokens"], arrays, strict=True)
+    )
+    first, second = (split_by_dp(make_args(), data, {"dp_size": 2}) for data in made)
+    for one, other in zip(first, second, strict=True):
+        for name in ("tokens", "loss_masks", "rollout_log_probs"):
+            assert one[name].flat.dtype == other[name].flat.dtype
+            assert one[name].flat.tolist() == other[name].flat.tolist() != []
 
 
 def test_removed_samples_train_nothing() -> None:
