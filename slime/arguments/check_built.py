@@ -24,8 +24,6 @@ NOT_BUILT = (
     "use_persistent_ckpt_worker",
     "ckpt_fully_parallel_load",
     "dist_ckpt_strictness",
-    # debugging
-    "load_forge_rollout_data",
 )
 # Values of options whose other values work.
 NOT_BUILT_VALUES = {

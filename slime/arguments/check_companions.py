@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from slime.arguments.check_rollout import FULLY_ASYNC
+from slime.arguments.check_rollout import FORGED, FULLY_ASYNC
 from slime.arguments.errors import Problem, option
 from slime.arguments.registry import given_options
 from slime.arguments.rollout import DEFAULT_ROLLOUT
@@ -62,6 +62,11 @@ def check_companions(args: Namespace) -> Iterator[Problem]:
             "max_weight_lag",
             args.rollout_function_path != DEFAULT_ROLLOUT,
             f"add --rollout-function-path {FULLY_ASYNC}",
+        ),
+        (
+            "load_forge_rollout_data",
+            args.rollout_function_path == FORGED,
+            f"add --rollout-function-path {FORGED}",
         ),
         (
             "load_debug_rollout_data_subsample",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from slime.arguments.errors import Problem, option
 
 FULLY_ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+FORGED = "slime.rollout.forged_rollout.generate_rollout"
 DISTILLATION = "slime.rollout.on_policy_distillation.reward_func"
 
 
@@ -16,6 +17,9 @@ def check_rollout(args: Namespace) -> Iterator[Problem]:
         message = f"nothing is that fresh: the weights change every {least} rollouts"
         remedy = f"give at least {least}, or a smaller --update-weights-interval"
         yield Problem("--max-weight-lag", args.max_weight_lag, message, remedy)
+    if args.rollout_function_path == FORGED and args.load_forge_rollout_data is None:
+        remedy = "give a JSON file of lengths and rewards"
+        yield Problem("--load-forge-rollout-data", None, "needed to forge rollouts", remedy)
     if args.custom_rm_path == DISTILLATION:
         if args.rm_url is None:
             remedy = "give the address of the teacher's engine: http://host:port/generate"

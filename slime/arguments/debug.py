@@ -28,7 +28,13 @@ GROUP = FlagGroup(
             None,
             "Share of a loaded rollout that is used.",
         ),
-        Flag("--load-forge-rollout-data", str, None, "Rollouts in the forge format.", path=True),
+        Flag(
+            "--load-forge-rollout-data",
+            str,
+            None,
+            "What slime.rollout.forged_rollout makes up: a JSON file of lengths and rewards.",
+            path=True,
+        ),
         Flag(
             "--save-debug-train-data",
             str,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slime.arguments.check_rollout import FULLY_ASYNC
+from slime.arguments.check_rollout import FORGED, FULLY_ASYNC
 from slime.arguments.errors import Problem
 
 Collect = Callable[..., list[Problem]]
@@ -29,6 +29,7 @@ DELTA = "--update-weight-mode delta --update-weight-transport disk"
         ("--update-weight-delta-encoding overwrite", DELTA),
         ("--update-weight-delta-checksum adler32", DELTA),
         ("--max-weight-lag 5", f"--rollout-function-path {FULLY_ASYNC}"),
+        ("--load-forge-rollout-data load.json", f"--rollout-function-path {FORGED}"),
         ("--load-debug-rollout-data-subsample 0.5", ""),
     ],
 )

@@ -188,6 +188,12 @@ CASES = [
     ("--load-debug-rollout-data x_{rollout_id}", "--load-debug-rollout-data", "no such file", ""),
     # rollouts
     (
+        "--debug-train-only --rollout-function-path slime.rollout.forged_rollout.generate_rollout",
+        "--load-forge-rollout-data",
+        "needed to forge",
+        "JSON file",
+    ),
+    (
         "--rollout-function-path "
         "slime.rollout.fully_async_rollout.generate_rollout_fully_async "
         "--update-weights-interval 4 --max-weight-lag 3",
