@@ -36,7 +36,10 @@ def tree(tmp_path: Path) -> Path:
     for folder in ("slime/room", "tests/room"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "BUILD.bazel").write_text(BUILD)
-    clock = KEEPS_CLOCK.format('print({"time": time.time()})\nend = time.monotonic() + 5')
+    clock = KEEPS_CLOCK.format(
+        'print({"time": time.time()})\nend = time.monotonic() + 5\n'
+        "offset = abs(time.time() - time.monotonic())"
+    )
     (tmp_path / "slime/room/code.py").write_text(clock)
     (tmp_path / "tests/room/test_a.py").write_text('"""Tests."""\n')
     (tmp_path / ".gitignore").write_text("ignored*\n")
@@ -59,6 +62,7 @@ def test_clean_tree(tree: Path):
         ("notes.md", "\nin /ro" + "ot/.cache\n", ":2: names a folder of one machine: /ro" + "ot/"),
         ("slime/room/a.py", KEEPS_CLOCK.format("end = time.time() + 5"), "a.py:5: keeps the wall"),
         ("slime/room/a.py", KEEPS_CLOCK.format("start = time.time()"), "a.py:5: keeps the wall"),
+        ("slime/room/a.py", KEEPS_CLOCK.format("t = time.time() - end"), "a.py:5: keeps the wall"),
         ("slime/room/ugly.py", '"""U."""\n\nimport os\n', "`os` imported but unused"),
         ("slime/room/wide.py", '"""W."""\n\nx = [1,2]\n', "wide.py:3:8: unformatted"),
         ("notes/a.yaml", "a: 1\na: 2\n", 'duplication of key "a"'),
