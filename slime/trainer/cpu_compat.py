@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.utils._device
 
+from slime.trainer import lean_functions
+
 _CPU = torch.device("cpu")
 _FACTORIES = ("tensor", "zeros", "ones", "empty", "full", "arange", "empty_like", "zeros_like")
 _installed = False
@@ -34,6 +36,7 @@ def install() -> None:
     _patch_streams()
     _patch_rng()
     _patch_norm()
+    _patch_layers()
     _patch_moe()
     _patch_uneven_collectives()
     _patch_latent_attention()
@@ -140,12 +143,23 @@ def _patch_norm() -> None:
         cls: type, config: Any, hidden_size: int, eps: float = 1e-5, *a: Any, **k: Any
     ) -> torch.nn.Module:
         rms = config.normalization == "RMSNorm"
-        norm = (torch.nn.RMSNorm if rms else torch.nn.LayerNorm)(hidden_size, eps=eps)
+        norm = (lean_functions.RMSNorm if rms else torch.nn.LayerNorm)(hidden_size, eps=eps)
         for param in norm.parameters():
             param.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
         return norm
 
     WrappedTorchNorm.__new__ = new
+
+
+def _patch_layers() -> None:
+    """What stands in for TransformerEngine's fused functions; Megatron's would be compiled here."""
+    import megatron.core.transformer.attention as attention
+    import megatron.core.transformer.mlp as mlp
+    import megatron.core.transformer.moe.shared_experts as shared_experts
+
+    attention.apply_rotary_pos_emb = lean_functions.rotation(attention.apply_rotary_pos_emb)
+    mlp.bias_swiglu_impl = shared_experts.bias_swiglu_impl = lean_functions.swiglu
+    mlp.weighted_bias_swiglu_impl = lean_functions.weighted_swiglu
 
 
 def _patch_moe() -> None:

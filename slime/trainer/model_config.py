@@ -80,6 +80,8 @@ def transformer_config(args: Namespace) -> TransformerConfig:
     )
     if not has_transformer_engine():
         values.update(dict.fromkeys(_FUSIONS, False), moe_grouped_gemm=False)
+        # Of these there is one that a CPU has: see cpu_compat.
+        values["bias_activation_fusion"] = args.device == "cpu"
     if values.get("virtual_pipeline_model_parallel_size"):
         # With batched p2p the interleaved schedule silently gives wrong results on gloo.
         values.update(overlap_p2p_comm=True, batch_p2p_comm=False)

@@ -3,6 +3,8 @@
 Sequences of one micro-batch lie end to end. A dense [T, T] mask would cost T^2; instead sequences
 of similar length are padded into small [n, heads, length, dim] batches, on which SDPA runs with
 `is_causal`. Padding is at the end of a row, where causality already hides it from every real token.
+On a CPU one autograd function does all that and keeps what came packed: the padded batches, with
+keys and values once per query head, take several times the memory, and are made again in backward.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from megatron.core.transformer.module import MegatronModule
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,67 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     return _Gather.apply(x, index)
 
 
+class _PackedFlash(torch.autograd.Function):
+    """Causal attention of the sequences in ``buckets`` by torch's flash attention for CPUs."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, buckets: list[Bucket], scale: float | None
+    ) -> Tensor:
+        """q [t, heads, dim], k and v [t, groups, dim] -> [t, heads, dim]."""
+        out, normalisers = torch.zeros(q.shape, dtype=q.dtype), []
+        for bucket in buckets:
+            padded = _padded(bucket, q), *(_per_head(_padded(bucket, x), q.size(1)) for x in (k, v))
+            part, normaliser = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                *padded, 0.0, True, scale=scale
+            )
+            _put(bucket, part, out)
+            normalisers.append(normaliser)
+        ctx.save_for_backward(q, k, v, out, *normalisers)
+        ctx.buckets, ctx.scale = buckets, scale
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        q, k, v, out, *normalisers = ctx.saved_tensors
+        grads = tuple(torch.zeros(x.shape, dtype=x.dtype) for x in (q, k, v))
+        for bucket, normaliser in zip(ctx.buckets, normalisers, strict=True):
+            padded = _padded(bucket, q), *(_per_head(_padded(bucket, x), q.size(1)) for x in (k, v))
+            parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                _padded(bucket, grad),
+                *padded,
+                _padded(bucket, out),
+                normaliser,
+                0.0,
+                True,
+                scale=ctx.scale,
+            )
+            for part, whole in zip(parts, grads, strict=True):
+                if part.size(1) != whole.size(1):
+                    part = part.unflatten(1, (whole.size(1), -1)).sum(2)
+                _put(bucket, part, whole)
+        return *grads, None, None
+
+
+def _padded(bucket: Bucket, x: Tensor) -> Tensor:
+    """The sequences of the bucket from packed x [t, heads, dim]: [count, heads, length, dim]."""
+    batch = x.new_zeros(bucket.count * bucket.length, *x.shape[1:])
+    batch.index_copy_(0, bucket.slots, x.index_select(0, bucket.rows))
+    return batch.view(bucket.count, bucket.length, *x.shape[1:]).transpose(1, 2)
+
+
+def _put(bucket: Bucket, batch: Tensor, out: Tensor) -> None:
+    """The inverse of :func:`_padded`, into ``out``."""
+    flat = batch.transpose(1, 2).flatten(0, 1)
+    out.index_copy_(0, bucket.rows, flat.index_select(0, bucket.slots))
+
+
+def _per_head(x: Tensor, heads: int) -> Tensor:
+    """Keys or values [n, groups, length, dim], once per query head."""
+    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), 1)
+
+
 class PackedCoreAttention(MegatronModule):
     """Causal self-attention of packed sequences; a Megatron core-attention module."""
 
@@ -117,6 +181,9 @@ class PackedCoreAttention(MegatronModule):
         if self.config.context_parallel_size > 1:
             return self._context_parallel(query, key, value, packed_seq_params)
         buckets = _buckets_of(packed_seq_params, query.device)
+        dropout = self.dropout if self.training else 0.0
+        if query.device.type == "cpu" and query.size(2) == value.size(2) and dropout == 0.0:
+            return _PackedFlash.apply(query, key, value, buckets, self.softmax_scale).flatten(1)
         if len(buckets) == 1 and buckets[0].count == 1:
             return self._attend(query[None], key[None], value[None])[0].flatten(1)
         # Rows that belong to no sequence (padding) stay zero.
