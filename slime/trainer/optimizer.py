@@ -76,11 +76,21 @@ def build_optimizer(
     values.update({name: _DTYPES[values[name]] for name in _DTYPE_OPTIONS if name in values})
     values["params_dtype"] = train_dtype(args)
     optimizer = get_megatron_optimizer(OptimizerConfig(**values), model)
+    if args.device == "cpu":
+        _update_in_one_pass(optimizer)
     if args.use_stateless_adam:
         make_stateless(optimizer)
     if args.fp16:
         model[0].config.grad_scale_func = optimizer.scale_loss
     return optimizer, _scheduler(args, optimizer)
+
+
+def _update_in_one_pass(optimizer: MegatronOptimizer) -> None:
+    """torch's Adam for CPUs updates a parameter in one pass, without temporaries, if asked to."""
+    for part in optimizer.chained_optimizers:
+        if type(part.optimizer) in (torch.optim.Adam, torch.optim.AdamW):
+            for group in part.optimizer.param_groups:
+                group["fused"] = True
 
 
 def _scheduler(args: Namespace, optimizer: MegatronOptimizer) -> OptimizerParamScheduler:
