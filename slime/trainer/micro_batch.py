@@ -77,10 +77,43 @@ def response_rows(
     )
 
 
+def ranges(begins: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """begin, begin + 1, ..., begin + length - 1 of each pair, end to end."""
+    ends = lengths.cumsum(0)
+    within = torch.arange(int(ends[-1])) - (ends - lengths).repeat_interleave(lengths)
+    return within + begins.repeat_interleave(lengths)
+
+
+def _pack_whole(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
+    """:func:`pack` of one context-parallel rank, without operations for every sample."""
+    ids = [data["tokens"][index] for index in samples]
+    lengths = [part.size(0) for part in ids]
+    responses = torch.tensor([data["response_lengths"][index] for index in samples])
+    ends = torch.tensor(lengths).cumsum(0)
+    rows = ranges(ends - responses - 1, responses).to(ids[0].device)
+    padding = -int(ends[-1]) % _pad_multiple(args)
+    if padding:
+        ids.append(ids[0].new_zeros(padding))
+        lengths.append(padding)
+    tokens, totals = torch.cat(ids), torch.tensor(lengths)
+    return MicroBatch(
+        tokens=tokens[None],
+        position_ids=ranges(torch.zeros_like(totals), totals).to(tokens.device)[None],
+        packed_seq_params=_packed_seq_params(lengths, tokens.device),
+        logit_rows=rows,
+        targets=tokens[rows + 1],
+        samples=samples,
+        step=step,
+        data=data,
+    )
+
+
 def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
     """Pack the samples; padding at the end is a sequence that no token attends to."""
     group = cp_group()
     cp_size, cp_rank = group.size(), group.rank()
+    if cp_size == 1:
+        return _pack_whole(args, data, samples, step)
     tokens, positions, rows, targets, lengths = [], [], [], [], []
     begin = 0
     for index in samples:
@@ -89,16 +122,12 @@ def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> 
             data["total_lengths"][index],
             data["response_lengths"][index],
         )
-        held, length = slice_with_cp(ids, 0), total
-        if cp_size > 1:
-            length = 2 * cp_size * chunk_length(total, cp_size)
+        held, length = slice_with_cp(ids, 0), 2 * cp_size * chunk_length(total, cp_size)
         rows.append(response_rows(begin, total, response, cp_size, cp_rank))
         for first, last in response_spans(total, response, cp_size, cp_rank):
             targets.append(ids[total - response + first : total - response + last])
         tokens.append(held)
-        positions.append(
-            torch.arange(len(held)) if cp_size == 1 else slice_with_cp(torch.arange(length), 0)
-        )
+        positions.append(slice_with_cp(torch.arange(length), 0))
         lengths.append(length)
         begin += len(held)
     padding = -begin % _pad_multiple(args)
