@@ -8,7 +8,10 @@ from typing import Any
 import orjson
 import requests
 
+from slime.weights import connections
+
 _SHOWN = 500
+_UNREACHABLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -39,15 +42,19 @@ class Refused(OSError):
 class EngineCalls:
     """One update's requests. `failed` says by address why an engine is out of it."""
 
-    def __init__(self, engines: Sequence[EngineAddress], timeout: float) -> None:
-        """`timeout`: seconds for one request."""
+    def __init__(
+        self,
+        engines: Sequence[EngineAddress],
+        timeout: float,
+        unreachable: float = _UNREACHABLE_SECONDS,
+    ) -> None:
+        """`timeout`: seconds for one request; `unreachable`: for an engine's machine to acknowledge
+        what was sent to it, whether or not the engine answers."""
         self.failed: dict[str, str] = {}
         self._engines = list(engines)
         self._timeout = timeout
         self._pool = ThreadPoolExecutor(max(1, len(engines)), thread_name_prefix="weight-update")
-        self._sessions = {engine.url: requests.Session() for engine in engines}
-        for session in self._sessions.values():
-            session.trust_env = False  # loopback traffic must not go to a proxy of the environment
+        self._sessions = {engine.url: connections.session(unreachable) for engine in engines}
 
     @property
     def engines(self) -> list[EngineAddress]:

@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _CLONE_NEWNET = 0x40000000
+_NOBODY = "02:00:00:00:00:99"
 
 
 @dataclass(frozen=True)
 class Cable:
-    """`near` and `far` are the names of the namespaces, `far_address` is that of the far end."""
+    """`near` and `far` are the names of the namespaces, with the addresses of their ends."""
 
     near: str
     far: str
+    near_address: str
     far_address: str
 
     def cut(self) -> None:
@@ -30,6 +32,12 @@ class Cable:
     def mend(self) -> None:
         """Undo `cut`."""
         _ip("-n", self.far, "link", "set", "cable", "up")
+
+    def swallow(self) -> None:
+        """As `cut`, but as behind a router: not even that the neighbour is gone can be seen."""
+        for namespace, to in ((self.near, self.far_address), (self.far, self.near_address)):
+            entry = (to, "lladdr", _NOBODY, "dev", "cable", "nud", "permanent")
+            _ip("-n", namespace, "neighbour", "replace", *entry)
 
 
 def why_not() -> str:
@@ -46,14 +54,17 @@ def why_not() -> str:
 @contextlib.contextmanager
 def cable(name: str) -> Iterator[Cable]:
     """Namespaces `<name>-near` and `<name>-far`, deleted in the end with what is in them."""
-    made = Cable(f"{name}-near", f"{name}-far", "192.0.2.2")
+    made = Cable(f"{name}-near", f"{name}-far", "192.0.2.1", "192.0.2.2")
     try:
         for namespace in (made.near, made.far):
             _ip("netns", "add", namespace)
             _ip("-n", namespace, "link", "set", "lo", "up")
         ends = ("cable", "netns", made.near, "type", "veth", "peer", "cable", "netns", made.far)
         _ip("link", "add", *ends)
-        for namespace, address in ((made.near, "192.0.2.1"), (made.far, made.far_address)):
+        for namespace, address in (
+            (made.near, made.near_address),
+            (made.far, made.far_address),
+        ):
             _ip("-n", namespace, "address", "add", f"{address}/30", "dev", "cable")
             _ip("-n", namespace, "link", "set", "cable", "up")
         yield made
