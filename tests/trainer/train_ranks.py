@@ -71,7 +71,15 @@ def run_case(case: Case, out: Path) -> None:
             raise
         (out / f"rank{dist.get_rank()}.json").write_text(json.dumps({"refused": str(error)}))
     finally:
-        parallel_state.destroy_model_parallel()
+        end_groups()
+
+
+def end_groups() -> None:
+    """Megatron's and their threads, which wake a hundred times a second each: a case has thirty."""
+    parallel_state.destroy_model_parallel()
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if group is not dist.group.WORLD:
+            dist.destroy_process_group(group)
 
 
 def save_on_full_disk(trainer: Trainer) -> str:
@@ -91,7 +99,7 @@ def save_on_full_disk(trainer: Trainer) -> str:
 
 def main(rank: int, world: int, port: int, out: Path, cases: list[Case]) -> None:
     initialize.init(make_args(cases[0]["hf"]), rank, world, "127.0.0.1", port)
-    parallel_state.destroy_model_parallel()
+    end_groups()
     for case in cases:
         folder = out / case["name"]
         folder.mkdir(exist_ok=True)
