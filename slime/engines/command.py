@@ -214,7 +214,12 @@ def router_command(
         # policy.
         "policy": "round_robin",
     }
-    options |= {key: value for key, value in args.router_args.items() if value is not None}
+    given = {key: value for key, value in args.router_args.items() if value is not None}
+    if not any(key.startswith("cb_") for key in given):
+        # Ten connections that an idle engine has closed open it, for as long as a request is tried
+        # again here; the health check every second tells whether an engine is well.
+        options["disable_circuit_breaker"] = True
+    options |= given
     if disaggregated:
         options["pd_disaggregation"] = True
     options |= {

@@ -152,6 +152,14 @@ def test_router_notices_a_dead_engine_within_a_second():
     assert found["--prometheus-port"] == "8001"
 
 
+def test_ten_broken_connections_do_not_close_an_engine_for_a_minute():
+    assert "--disable-circuit-breaker" in command.router_command(make_args(), 1, 2)
+    args = make_args(router_args={"cb_failure_threshold": 3})
+    found = command.router_command(args, 1, 2)
+    assert options(found)["--cb-failure-threshold"] == "3"
+    assert "--disable-circuit-breaker" not in found
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_environment_keeps_what_is_inherited(device):
     inherited = {"SLIME_RUN_ID": "r1", "OMP_NUM_THREADS": "9", "PYTHONPATH": "/mine"}
