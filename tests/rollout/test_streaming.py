@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import re
 import itertools
 import json
 
@@ -90,7 +91,8 @@ def test_a_cancelled_task_keeps_what_came(args):
     assert sample.status == Status.ABORTED
     assert 5 <= sample.response_length < 200
     assert sample.weight_version_spans == [("default", 0, sample.response_length)]
-    assert len(sample.response) == sample.response_length
+    # A token is a character, or a marker of the chat template: the model is random.
+    assert len(re.sub(r"<\|\w+\|>", ".", sample.response)) == sample.response_length
     check_log_probs(sample)
 
 
