@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import functools
-import re
 import itertools
 import json
+import re
 
 import pytest
 from aiohttp import ClientSession, web
