@@ -9,7 +9,7 @@ import numpy as np
 from slime.data.ragged import Ragged
 from slime.hooks.loading import load_function
 from slime.samples.groups import rollout_identities
-from slime.samples.packed import FIELDS, stored
+from slime.samples.packed import stored
 from slime.samples.sample import Sample
 from slime.schedules.dp_schedule import build_dp_schedule
 
@@ -160,8 +160,7 @@ def _loss_mask(sample: Sample) -> Any:
 
 def _optional(samples: list[Sample], name: str) -> list[Any] | None:
     """The field of every sample; None when no sample has it."""
-    read = stored if name in FIELDS else getattr
-    values = [read(sample, name) for sample in samples]
+    values = [stored(sample, name) for sample in samples]
     missing = [sample.index for sample, value in zip(samples, values, strict=True) if value is None]
     if len(missing) == len(samples):
         return None

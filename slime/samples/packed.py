@@ -55,7 +55,7 @@ class PackedField:
 
 
 def stored(sample: Any, name: str) -> Any:
-    """A field of `FIELDS` as it is held: a read-only array, or whatever was put there."""
+    """A field as it is held: of `FIELDS` maybe a read-only array, else whatever was put there."""
     value = vars(sample)[name]
     return value.array if type(value) is Packed else value
 

@@ -7,11 +7,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 
 from slime.hooks.loading import load_function
 from slime.weights.engine_calls import EngineCalls
+from slime.weights.local_checkpoint import own_copy
 from slime.weights.updater import NamedTensors, WeightUpdater
 
 _INDEX = "model.safetensors.index.json"
@@ -45,7 +45,7 @@ class DiskWeightUpdater(WeightUpdater):
         self._shards = []
 
     def _send(self, calls: EngineCalls, bucket: NamedTensors) -> None:
-        tensors = {name: _own(tensor) for name, tensor in bucket}
+        tensors = {name: own_copy(tensor) for name, tensor in bucket}
         file = self._partial / f"model-{len(self._shards) + 1:05d}.safetensors"
         save_file(tensors, file, metadata={"format": "pt"})
         self._shards.append(list(tensors))
@@ -96,8 +96,3 @@ def link_assets(checkpoint: Path, folder: Path) -> None:
     for file in checkpoint.iterdir():
         if file.is_file() and file.suffix not in _WEIGHTS and file.name != _INDEX:
             shutil.copyfile(file, folder / file.name)
-
-
-def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor in host memory that shares nothing (else safetensors refuses it)."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())

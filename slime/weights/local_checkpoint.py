@@ -70,10 +70,7 @@ class LocalCheckpoint:
     def add(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Write whole tensors that are not there yet, as one more file."""
         number = len(list(self.folder.glob("*.safetensors"))) + 1
-        own = {
-            name: torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
-            for name, tensor in named_tensors
-        }
+        own = {name: own_copy(tensor) for name, tensor in named_tensors}
         save_file(own, self.folder / f"model-{number:05d}.safetensors", metadata={"format": "pt"})
 
     def seal(self) -> None:
@@ -106,3 +103,8 @@ class LocalCheckpoint:
                 if name != "__metadata__":
                     start, end = (8 + length + offset for offset in entry["data_offsets"])
                     self._places[name] = (path, start, end)
+
+
+def own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor in host memory that shares nothing (else safetensors refuses it)."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
