@@ -1,8 +1,9 @@
 """SGLang's server on a CPU: `python -m slime.engines.cpu_launch --model-path M ...` takes SGLang's
 own options.
 
-The server spawns its scheduler and detokenizer; a spawned child re-imports this module under the
-name `__mp_main__`, which is why the stand-ins are installed at module level and not in `main`.
+The server forks its scheduler and detokenizer where it can (`cpu_fork`); a child that it spawns
+re-imports this module under the name `__mp_main__`, which is why the stand-ins are installed at
+module level and not in `main`.
 """
 
 import os

@@ -19,9 +19,10 @@ def register() -> None:
     """Entry point called by SGLang in each of its processes, before the model is built."""
     if os.environ.get("SGLANG_USE_CPU_ENGINE") != "1":
         return
-    from slime.engines import cpu_deterministic, cpu_mla, cpu_transfer
+    from slime.engines import cpu_deterministic, cpu_fork, cpu_mla, cpu_transfer
 
     cpu_deterministic.register()
+    cpu_fork.register()
     cpu_mla.register()
     cpu_transfer.register()
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType

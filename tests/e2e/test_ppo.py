@@ -45,5 +45,8 @@ def test_a_resumed_run_equals_one_with_another_critic_layout(
     left, right = (
         load_file(run.run_dir / "hf" / "model.safetensors") for run in (resumed, own_ranks)
     )
-    for name, tensor in left.items():
-        torch.testing.assert_close(tensor, right[name], rtol=0, atol=1e-5, msg=name)
+    # AdamW divides a gradient by its own size, so one near zero moves its weight by up to the
+    # learning rate in either direction: such weights may differ, if they are few.
+    apart = torch.cat([(left[name] - right[name]).abs().flatten() for name in left])
+    assert apart.max() < 2e-4
+    assert (apart > 1e-5).double().mean() < 1e-4

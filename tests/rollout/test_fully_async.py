@@ -144,6 +144,8 @@ def test_engines_that_are_never_updated_end_the_run(args, source, versions):
 @pytest.mark.flags("--num-rollout", "100", "--rollout-max-response-len", "150")
 def test_an_update_in_mid_response_loses_no_token(args, source, servers, versions):
     versions(1)
+    while running_requests(servers):  # what the test before broke off
+        time.sleep(0.01)
     worker = AsyncRolloutWorker(args, source, concurrency=2)
     worker._state.sampling_params["ignore_eos"] = True
     worker.start()

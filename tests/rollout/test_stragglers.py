@@ -13,6 +13,7 @@ from tests.rollout.test_sglang_rollout import source
 
 PATH = "tests.rollout.test_stragglers."
 SLOW_GROUP = 1
+ARRIVED: list[Sample] = []
 
 
 async def slow_judge(args, sample):
@@ -40,7 +41,19 @@ def test_a_slow_judge_costs_the_grace_and_its_prompt_comes_again(args):
     assert again[0].tokens == []
 
 
-@pytest.mark.flags("--custom-rm-path", PATH + "slow_judge", "--partial-rollout", *OVER_SAMPLING)
+async def judge_after_the_slow_group(args, sample):
+    """For `--custom-rm-path`: the others wait until one group has come, whose judge is for ever."""
+    if sample.group_index == SLOW_GROUP:
+        ARRIVED.append(sample)
+        await asyncio.sleep(1000)
+    while SLOW_GROUP is not None and len(ARRIVED) < 4:
+        await asyncio.sleep(0.01)
+    return 1.0
+
+
+@pytest.mark.flags(
+    "--custom-rm-path", PATH + "judge_after_the_slow_group", "--partial-rollout", *OVER_SAMPLING
+)
 def test_partial_rollouts_keep_the_response_that_waits_for_its_judge(args, monkeypatch):
     prompts = source(args)
     sglang_rollout.generate_rollout(args, 0, prompts)
