@@ -20,6 +20,7 @@ from megatron.core.optimizer import MegatronOptimizer
 from slime.trainer import checkpoint_files as files
 from slime.trainer.checkpoint_content import (
     TrainState,
+    adam_settings_kept,
     keyed,
     layout,
     set_rng_state,
@@ -220,7 +221,8 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
         loaded = dist_checkpointing.load(wanted, folder)
         if state.optimizer is not None:
             _restore_zero_steps(loaded["optimizer"])
-            state.optimizer.load_state_dict(loaded["optimizer"])
+            with adam_settings_kept(state.optimizer):
+                state.optimizer.load_state_dict(loaded["optimizer"])
     for key, chunk in keyed(state.model).items():
         chunk.module.load_state_dict(loaded[key], strict=False)
     if state.scheduler is not None and "opt_param_scheduler" in common:

@@ -18,8 +18,11 @@ from megatron.core.distributed import DistributedDataParallel
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
-# What Megatron's HybridDeviceOptimizer adds to each parameter group.
-_OFFLOAD_SETTINGS = (
+# How torch's Adam computes, the same numbers one way or another.
+_ADAM_SETTINGS = ("fused", "foreach", "capturable")
+# Those of a parameter group that are of this machine; most are HybridDeviceOptimizer's.
+_MACHINE_SETTINGS = (
+    *_ADAM_SETTINGS,
     "cpu_optimizer_cls",
     "gpu_optimizer_cls",
     "offload_fraction",
@@ -63,7 +66,7 @@ def sharded_state(state: TrainState, loading: bool, with_rng: bool) -> dict[str,
             content["optimizer"] = state.optimizer.sharded_state_dict(
                 dict(content), is_loading=loading, metadata=metadata
             )
-        _drop_offload_settings(content["optimizer"])
+        _drop_machine_settings(content["optimizer"])
     if state.scheduler is not None and not loading:
         content["opt_param_scheduler"] = state.scheduler.state_dict()
     if with_rng and state.optimizer is not None:
@@ -93,15 +96,36 @@ def _padding_kept(optimizer: MegatronOptimizer) -> Iterator[None]:
             owner.numel_unpadded = numel
 
 
-def _drop_offload_settings(content: Any) -> None:
-    """Where the optimizer's state lives, some of it as classes, is the loading run's business."""
+def _drop_machine_settings(content: Any) -> None:
+    """Where the optimizer's state lives (some of it as classes), and how it computes, is the
+    loading run's business.
+    """
     if not isinstance(content, dict):
         return
     for group in content.get("param_groups", ()):
-        for name in _OFFLOAD_SETTINGS:
+        for name in _MACHINE_SETTINGS:
             group.pop(name, None)
     for value in content.values():
-        _drop_offload_settings(value)
+        _drop_machine_settings(value)
+
+
+@contextmanager
+def adam_settings_kept(optimizer: MegatronOptimizer) -> Iterator[None]:
+    """Inside, a checkpoint's parameter groups take the place of the optimizer's; Adam goes on as
+    this machine runs it, also where the checkpoint says otherwise or, of an older run, nothing.
+    """
+    parts = [part for part in optimizer.chained_optimizers if part.optimizer is not None]
+    own = [
+        [
+            {k: group[k] for k in _ADAM_SETTINGS if k in group}
+            for group in part.optimizer.param_groups
+        ]
+        for part in parts
+    ]
+    yield
+    for part, settings in zip(parts, own, strict=True):
+        for group, kept in zip(part.optimizer.param_groups, settings, strict=True):
+            group.update(kept)
 
 
 def layout(args: Namespace) -> dict[str, int]:

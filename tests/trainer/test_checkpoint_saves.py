@@ -6,6 +6,8 @@ import resource
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -225,3 +227,43 @@ def test_a_checkpoint_from_before_the_first_step(options, hf_model, args_for, ro
     for trainer in (fresh, resumed):
         trainer.train(0, rollout_of(0))
     _assert_same(_state(resumed), _state(fresh))
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+@pytest.mark.parametrize("saved", ["absent", None, False, True])
+def test_how_adam_runs_is_this_machines_choice_not_the_checkpoints(
+    saved, distributed, hf_model, args_for, rollout_of, tmp_path
+):
+    options = {"save": str(tmp_path), "load": str(tmp_path), "lr": 1e-2}
+    args = args_for(hf_model(), **options, use_distributed_optimizer=distributed)
+    trainer, _ = _trainer(args)
+    trainer.train(0, rollout_of(0))
+    trainer.save(0)
+    _change_saved_groups(tmp_path / "iter_0000000", saved)
+    resumed, begin = _trainer(args)
+    assert begin == 1
+    (adam,) = [part.optimizer for part in resumed.optimizer.chained_optimizers]
+    assert [group["fused"] for group in adam.param_groups] == [True] * len(adam.param_groups)
+    for one in (trainer, resumed):
+        one.train(1, rollout_of(1))
+    _assert_same(_state(resumed), _state(trainer))
+
+
+def _change_saved_groups(folder: Path, fused: object) -> None:
+    """As if a trainer with another `fused` (or an older one, without it) had saved."""
+    common = torch.load(folder / "common.pt", weights_only=False)
+    groups = list(_groups(common["optimizer"]))
+    assert groups
+    for group in groups:
+        group.pop("fused", None)
+        if fused != "absent":
+            group["fused"] = fused
+    torch.save(common, folder / "common.pt")
+    (folder / "manifest.json").unlink()
+
+
+def _groups(content: object) -> Iterator[dict]:
+    if isinstance(content, dict):
+        yield from content.get("param_groups", ())
+        for value in content.values():
+            yield from _groups(value)
