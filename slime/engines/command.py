@@ -228,7 +228,7 @@ def router_command(
         "prometheus_host": LOOPBACK,
         "prometheus_port": prometheus_port,
     }
-    return [sys.executable, "-m", "sglang_router.launch_router", *to_flags(options)]
+    return [sys.executable, "-m", "slime.engines.router_launch", *to_flags(options)]
 
 
 def to_flags(options: Mapping[str, Any]) -> list[str]:

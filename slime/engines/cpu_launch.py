@@ -9,10 +9,15 @@ module level and not in `main`.
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from slime.engines import cpu_stubs
 
+_PLUGINS = str(Path(__file__).parent / "sglang_plugins")
+
 if __name__ in ("__main__", "__mp_main__"):
+    if _PLUGINS not in sys.path:  # a server that somebody starts by hand gets slime's plug-in too
+        sys.path.append(_PLUGINS)
     os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     cpu_stubs.install()
 

@@ -130,3 +130,26 @@ def test_the_buffer_of_routed_experts_is_made_without_cuda(tmp_path):
     cache.destroy()
     """,
     )
+
+
+def test_engines_fork_where_no_other_thread_can_hold_a_lock(tmp_path):
+    run(
+        tmp_path,
+        """
+    import multiprocessing, threading, types
+    from slime.engines import cpu_fork
+
+    def start(engine, server_args, *, number):
+        return multiprocessing.get_start_method(), engine, number
+
+    multiprocessing.set_start_method("spawn")
+    one, two = types.SimpleNamespace(dp_size=1), types.SimpleNamespace(dp_size=2)
+    assert cpu_fork.launch(start, str, one, number=3) == ("fork", str, 3)
+    assert cpu_fork.launch(start, str, two, number=3)[0] == "spawn"
+    assert multiprocessing.get_start_method() == "spawn"
+    release = threading.Event()
+    threading.Thread(target=release.wait).start()
+    assert cpu_fork.launch(start, str, one, number=3)[0] == "spawn"
+    release.set()
+    """,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -35,8 +36,14 @@ def test_log_probs_of_a_batch_equal_those_of_the_hugging_face_model(servers):
 
 def test_the_plugin_is_active_in_every_process_of_the_engine(servers):
     log = Path(servers.args.run_dir) / "logs" / "engine_0.log"
-    found = log.read_text().count("slime: batched CPU attention in process")
-    assert found == 3  # HTTP server, scheduler, detokenizer
+    assert log.read_text().count("slime: batched CPU attention in process") == 1
+    children = psutil.Process(servers.engines[0].process.pid).children(recursive=True)
+    assert len(children) == 2  # scheduler, detokenizer: forked, they have what the server has
+    for child in children:
+        kept = re.search(
+            r"Shared_Dirty: *(\d+) kB", Path(f"/proc/{child.pid}/smaps_rollup").read_text()
+        )
+        assert int(kept[1]) > 50_000
 
 
 def test_start_tells_the_arguments_where_the_router_is(servers):
