@@ -12,8 +12,9 @@ from slime.engines.external import (
     start_external_rollout_servers,
 )
 from slime.engines.ports import free_ports
-from slime.rollout.engine_requests import get_model_url
+from slime.rollout.engine_requests import get_model_url, headers
 from slime.rollout.http_client import post
+from slime.samples.sample import Sample
 from tests.engines.real_servers import (
     generate,
     largest_difference,
@@ -126,3 +127,26 @@ def test_a_request_to_a_named_model_goes_through_the_rollouts_client(servers):
     body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 3}}
     answer = asyncio.run(post(url, body))
     assert answer["meta_info"]["completion_tokens"] <= 3
+
+
+@pytest.mark.parametrize("policy", ["manual", "consistent_hashing"])
+def test_all_turns_of_a_session_go_to_one_engine(servers, folders, tmp_path, policy):
+    addresses = [engine.url.removeprefix("http://") for engine in servers.engines]
+    args = external_args(folders[0], tmp_path, *addresses, "--router-policy", policy)
+    body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
+    body["return_logprob"] = True
+
+    async def turns(session):
+        to = headers(Sample(session_id=session))
+        answers = [await post(running_url, body, headers=to) for _ in range(3)]
+        entries = [answer["meta_info"]["output_token_logprobs"][0] for answer in answers]
+        return {round(log_prob, 3) for log_prob, _, _ in entries}
+
+    async def all_turns():
+        return await asyncio.gather(*(turns(f"session {number}") for number in range(16)))
+
+    with running(args) as ours:
+        running_url = ours.router_url + "/generate"
+        found = asyncio.run(all_turns())
+    assert all(len(session) == 1 for session in found)  # the engines' weights tell them apart
+    assert len(set.union(*found)) == 2
