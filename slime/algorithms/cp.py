@@ -14,9 +14,10 @@ import torch.distributed as dist
 
 Span = tuple[int, int]
 PerToken = TypeVar("PerToken", list, torch.Tensor)
+Length = TypeVar("Length", int, torch.Tensor)
 
 
-def chunk_length(total_length: int, cp_size: int) -> int:
+def chunk_length(total_length: Length, cp_size: int) -> Length:
     """Length of each of the 2 * cp_size chunks of a padded sequence."""
     return -(-total_length // (2 * cp_size))
 

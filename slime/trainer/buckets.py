@@ -9,6 +9,11 @@ import torch
 NamedTensor = tuple[str, torch.Tensor]
 
 
+def own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor in host memory that shares nothing (else safetensors refuses it)."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+
+
 def buckets(tensors: Iterable[NamedTensor], max_bytes: int) -> Iterator[list[NamedTensor]]:
     """Group consecutive tensors into lists of at most ``max_bytes``; a larger tensor is alone."""
     bucket: list[NamedTensor] = []

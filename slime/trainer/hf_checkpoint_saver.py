@@ -17,7 +17,7 @@ from megatron.core.distributed import DistributedDataParallel
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from slime.trainer.buckets import NamedTensor, buckets
+from slime.trainer.buckets import NamedTensor, buckets, own_copy
 from slime.trainer.checkpoint_files import fsync_folder
 from slime.trainer.export import named_hf_tensors
 from slime.trainer.hf_to_megatron.common import CheckpointError, SafetensorReader
@@ -85,7 +85,7 @@ def _on_host(tensors: Iterator[NamedTensor], written: set[str]) -> Iterator[Name
     """Copies, so that what the model holds, and what is gathered, need not stay."""
     for name, tensor in tensors:
         written.add(name)
-        yield name, torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+        yield name, own_copy(tensor)
 
 
 def untrained_layers(

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
 
-from slime.algorithms.cp import chunk_length, logits_and_tokens_offset, response_spans
-from slime.trainer.cp_utils import cp_group, slice_with_cp
+from slime.algorithms.cp import chunk_length
+from slime.trainer.cp_utils import cp_group
 from slime.trainer.rollout_tensors import RolloutBatch, batches_of_step
 
 
@@ -59,24 +59,6 @@ def _pad_multiple(args: Namespace) -> int:
     return split * -(-args.data_pad_size_multiplier // split)
 
 
-def response_rows(
-    begin: int, total: int, response: int, cp_size: int, cp_rank: int
-) -> torch.Tensor:
-    """Rows of the packed part held here whose outputs predict a sample's response tokens.
-
-    Args:
-        begin: the row at which the sample's part begins.
-        total, response: lengths of the whole sample and of its response.
-    """
-    if cp_size == 1:
-        return torch.arange(begin + total - response - 1, begin + total - 1)
-    chunk, chunks, logits, _ = logits_and_tokens_offset(total, response, cp_size, cp_rank)
-    firsts = [begin + half * chunk - chunks[half][0] for half in range(2)]
-    return torch.cat(
-        [torch.arange(at + b, at + e) for at, (b, e) in zip(firsts, logits, strict=True)]
-    )
-
-
 def ranges(begins: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     """begin, begin + 1, ..., begin + length - 1 of each pair, end to end."""
     ends = lengths.cumsum(0)
@@ -84,64 +66,64 @@ def ranges(begins: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return within + begins.repeat_interleave(lengths)
 
 
-def _pack_whole(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
-    """:func:`pack` of one context-parallel rank, without operations for every sample."""
-    ids = [data["tokens"][index] for index in samples]
-    lengths = [part.size(0) for part in ids]
-    responses = torch.tensor([data["response_lengths"][index] for index in samples])
-    ends = torch.tensor(lengths).cumsum(0)
-    rows = ranges(ends - responses - 1, responses).to(ids[0].device)
-    padding = -int(ends[-1]) % _pad_multiple(args)
-    if padding:
-        ids.append(ids[0].new_zeros(padding))
-        lengths.append(padding)
-    tokens, totals = torch.cat(ids), torch.tensor(lengths)
-    return MicroBatch(
-        tokens=tokens[None],
-        position_ids=ranges(torch.zeros_like(totals), totals).to(tokens.device)[None],
-        packed_seq_params=_packed_seq_params(lengths, tokens.device),
-        logit_rows=rows,
-        targets=tokens[rows + 1],
-        samples=samples,
-        step=step,
-        data=data,
-    )
+def held_positions(
+    totals: torch.Tensor, cp_size: int, cp_rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which tokens this context-parallel rank holds of sequences of the lengths ``totals``.
+
+    Returns:
+        (positions in their sequences, of all tokens held, end to end; how many of each sequence).
+        A position may be beyond the end of its sequence, which is padded to chunks of one length.
+    """
+    if cp_size == 1:
+        return ranges(torch.zeros_like(totals), totals), totals
+    chunk = chunk_length(totals, cp_size)
+    begins = torch.stack((cp_rank * chunk, (2 * cp_size - 1 - cp_rank) * chunk), 1)
+    return ranges(begins.flatten(), chunk.repeat_interleave(2)), 2 * chunk
+
+
+def response_rows(
+    positions: torch.Tensor, held: torch.Tensor, totals: torch.Tensor, responses: torch.Tensor
+) -> torch.Tensor:
+    """Rows of the packed part held here whose outputs predict response tokens.
+
+    Args:
+        positions, held: of :func:`held_positions`.
+        totals, responses: lengths of the whole samples and of their responses.
+    """
+    last = (totals - 1).repeat_interleave(held)
+    first = (totals - responses - 1).repeat_interleave(held)
+    return ((positions >= first) & (positions < last)).nonzero()[:, 0]
 
 
 def pack(args: Namespace, data: RolloutBatch, samples: list[int], step: int) -> MicroBatch:
-    """Pack the samples; padding at the end is a sequence that no token attends to."""
+    """Pack the samples; padding at the end is a sequence that no token attends to.
+
+    There are no operations for each sample: a step has thousands.
+    """
     group = cp_group()
-    cp_size, cp_rank = group.size(), group.rank()
-    if cp_size == 1:
-        return _pack_whole(args, data, samples, step)
-    tokens, positions, rows, targets, lengths = [], [], [], [], []
-    begin = 0
-    for index in samples:
-        ids, total, response = (
-            data["tokens"][index],
-            data["total_lengths"][index],
-            data["response_lengths"][index],
-        )
-        held, length = slice_with_cp(ids, 0), 2 * cp_size * chunk_length(total, cp_size)
-        rows.append(response_rows(begin, total, response, cp_size, cp_rank))
-        for first, last in response_spans(total, response, cp_size, cp_rank):
-            targets.append(ids[total - response + first : total - response + last])
-        tokens.append(held)
-        positions.append(slice_with_cp(torch.arange(length), 0))
-        lengths.append(length)
-        begin += len(held)
-    padding = -begin % _pad_multiple(args)
-    if padding:
-        tokens.append(tokens[0].new_zeros(padding))
-        positions.append(torch.arange(padding))
-        lengths.append(padding * cp_size)
-    device = tokens[0].device
+    ids = torch.cat([data["tokens"][index] for index in samples])
+    totals, responses = (
+        torch.tensor([data[key][index] for index in samples])
+        for key in ("total_lengths", "response_lengths")
+    )
+    positions, held = held_positions(totals, group.size(), group.rank())
+    rows = response_rows(positions, held, totals, responses).to(ids.device)
+    lengths = (held * group.size()).tolist()
+    # Where each token lies among the whole samples; behind them is a 0, for all that is padding.
+    begins, ends = (x.repeat_interleave(held) for x in (totals.cumsum(0) - totals, totals))
+    places = torch.where(positions < ends, positions + begins, len(ids))
+    if padding := -len(positions) % _pad_multiple(args):
+        positions = torch.cat((positions, torch.arange(padding)))
+        places = torch.nn.functional.pad(places, (0, padding), value=len(ids))
+        lengths.append(padding * group.size())
+    places = places.to(ids.device)
     return MicroBatch(
-        tokens=torch.cat(tokens)[None],
-        position_ids=torch.cat(positions).to(device)[None],
-        packed_seq_params=_packed_seq_params(lengths, device),
-        logit_rows=torch.cat(rows).to(device),
-        targets=torch.cat(targets),
+        tokens=torch.nn.functional.pad(ids, (0, 1))[places][None],
+        position_ids=positions.to(ids.device)[None],
+        packed_seq_params=_packed_seq_params(lengths, ids.device),
+        logit_rows=rows,
+        targets=ids[places[rows] + 1],
         samples=samples,
         step=step,
         data=data,

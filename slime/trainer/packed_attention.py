@@ -95,7 +95,7 @@ class _PackedFlash(torch.autograd.Function):
         """q [t, heads, dim], k and v [t, groups, dim] -> [t, heads, dim]."""
         out, normalisers = torch.zeros(q.shape, dtype=q.dtype), []
         for bucket in buckets:
-            padded = _padded(bucket, q), *(_per_head(_padded(bucket, x), q.size(1)) for x in (k, v))
+            padded = _padded_heads(bucket, q, k, v)
             part, normaliser = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                 *padded, 0.0, True, scale=scale
             )
@@ -111,11 +111,11 @@ class _PackedFlash(torch.autograd.Function):
         q, k, v, out, *normalisers = ctx.saved_tensors
         grads = tuple(torch.zeros(x.shape, dtype=x.dtype) for x in (q, k, v))
         for bucket, normaliser in zip(ctx.buckets, normalisers, strict=True):
-            padded = _padded(bucket, q), *(_per_head(_padded(bucket, x), q.size(1)) for x in (k, v))
+            padded = _padded_heads(bucket, q, k, v)
             parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                _padded(bucket, grad),
+                _padded(bucket, grad).transpose(1, 2),
                 *padded,
-                _padded(bucket, out),
+                _padded(bucket, out).transpose(1, 2),
                 normaliser,
                 0.0,
                 True,
@@ -129,14 +129,20 @@ class _PackedFlash(torch.autograd.Function):
 
 
 def _padded(bucket: Bucket, x: Tensor) -> Tensor:
-    """The sequences of the bucket from packed x [t, heads, dim]: [count, heads, length, dim]."""
-    batch = x.new_zeros(bucket.count * bucket.length, *x.shape[1:])
-    batch.index_copy_(0, bucket.slots, x.index_select(0, bucket.rows))
-    return batch.view(bucket.count, bucket.length, *x.shape[1:]).transpose(1, 2)
+    """The sequences of the bucket from packed x [t, heads, dim]: [count, length, heads, dim]."""
+    size = bucket.count * bucket.length
+    batch = _Scatter.apply(_Gather.apply(x, bucket.rows), bucket.slots, size)
+    return batch.view(bucket.count, bucket.length, *x.shape[1:])
+
+
+def _padded_heads(bucket: Bucket, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+    """The bucket's queries, keys and values [count, heads, length, dim]."""
+    padded = [_padded(bucket, x).transpose(1, 2) for x in (q, k, v)]
+    return [_per_head(x, q.size(1)) for x in padded]
 
 
 def _put(bucket: Bucket, batch: Tensor, out: Tensor) -> None:
-    """The inverse of :func:`_padded`, into ``out``."""
+    """The tokens of batch [count, heads, length, dim] to their places in packed ``out``."""
     flat = batch.transpose(1, 2).flatten(0, 1)
     out.index_copy_(0, bucket.rows, flat.index_select(0, bucket.slots))
 
@@ -199,13 +205,7 @@ class PackedCoreAttention(MegatronModule):
 
     def _attend_bucket(self, query: Tensor, key: Tensor, value: Tensor, bucket: Bucket) -> Tensor:
         """Attention of one bucket's sequences: [real tokens, heads, dim]."""
-        size = bucket.count * bucket.length
-        q, k, v = (
-            _Scatter.apply(_Gather.apply(x, bucket.rows), bucket.slots, size).view(
-                bucket.count, bucket.length, *x.shape[1:]
-            )
-            for x in (query, key, value)
-        )
+        q, k, v = (_padded(bucket, x) for x in (query, key, value))
         return _Gather.apply(self._attend(q, k, v).flatten(0, 1), bucket.slots)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None) -> Tensor:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from slime.trainer.buckets import own_copy
+
 
 def split_lists(data: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """(per-token lists as tensors ``KEY/SAMPLE`` in host memory, everything else)."""
@@ -15,7 +17,8 @@ def split_lists(data: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str
     plain = {}
     for key, value in data.items():
         if isinstance(value, list) and value and isinstance(value[0], (torch.Tensor, np.ndarray)):
-            tensors |= {f"{key}/{i}": on_host(part) for i, part in enumerate(value)}
+            parts = map(torch.as_tensor, value)
+            tensors |= {f"{key}/{i}": own_copy(part) for i, part in enumerate(parts)}
         else:
             plain[key] = value
     return tensors, plain
@@ -28,8 +31,3 @@ def join_lists(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, list[to
         key, _, place = name.rpartition("/")
         lists.setdefault(key, {})[int(place)] = tensor
     return {key: [parts[i] for i in range(len(parts))] for key, parts in lists.items()}
-
-
-def on_host(value: torch.Tensor | np.ndarray) -> torch.Tensor:
-    """A copy that may be saved."""
-    return torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()

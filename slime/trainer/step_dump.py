@@ -17,8 +17,9 @@ import torch.distributed as dist
 from megatron.core.distributed import DistributedDataParallel
 from safetensors.torch import load_file, save_file
 
+from slime.trainer.buckets import own_copy
 from slime.trainer.rollout_tensors import RolloutBatch, batches_of_step
-from slime.trainer.sample_lists import join_lists, on_host, split_lists
+from slime.trainer.sample_lists import join_lists, split_lists
 
 
 def samples_of(data: RolloutBatch, step: int) -> list[Any]:
@@ -38,7 +39,7 @@ def write(
     """Write this rank's files; every rank calls it."""
     folder.mkdir(parents=True, exist_ok=True)
     lists, plain = split_lists(data)
-    tensors = {f"weight/{name}": on_host(param) for name, param in _named(model)}
+    tensors = {f"weight/{name}": own_copy(param) for name, param in _named(model)}
     tensors |= {f"data/{name}": tensor for name, tensor in lists.items()}
     content = {
         "role": role,

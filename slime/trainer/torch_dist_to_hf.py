@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 
 from slime.arguments.model_config import megatron_shape, read_model_config
 from slime.arguments.weight_files import read_shapes
-from slime.trainer.buckets import NamedTensor, buckets
+from slime.trainer.buckets import NamedTensor, buckets, own_copy
 from slime.trainer.checkpoint_files import iteration_dir, latest_iteration
 from slime.trainer.hf_checkpoint_saver import SHARD_BYTES, HFWriter, untrained_layers
 from slime.trainer.hf_to_megatron.common import CheckpointError
@@ -66,7 +66,7 @@ def convert(
         for bucket in buckets(_hf_tensors(args, Path(source), found), shard_bytes):
             if quantization_config is not None:
                 bucket = quantize_weights(bucket, quantization_config)
-            writer.write_shard([(name, t.contiguous().clone()) for name, t in bucket])
+            writer.write_shard([(name, own_copy(t)) for name, t in bucket])
         _compare(args, Path(origin_hf_dir), found)
         untrained = untrained_layers(
             Path(origin_hf_dir), found, torch.bfloat16, quantization_config

@@ -6,11 +6,10 @@ from argparse import Namespace
 
 import torch
 
-from slime.algorithms.cp import chunk_length
 from slime.algorithms.losses import compute_value_loss
 from slime.trainer.cp_utils import cp_group
 from slime.trainer.loss_terms import Metrics, Reducer, local_mask
-from slime.trainer.micro_batch import MicroBatch, response_rows
+from slime.trainer.micro_batch import MicroBatch, held_positions, response_rows
 
 
 def get_values(
@@ -34,17 +33,15 @@ def get_values(
         ``values``: per sample the part [n] of [response_length] that this rank holds.
     """
     del args, with_entropy, non_loss_data
-    group = cp_group()
-    cp_size, cp_rank = group.size(), group.rank()
-    flat, begin, values = logits[0, :, 0].float(), 0, []
-    rows = zip(unconcat_tokens, total_lengths, response_lengths, strict=True)
-    for tokens, total, response in rows:
+    for tokens, total in zip(unconcat_tokens, total_lengths, strict=True):
         if len(tokens) != total:
             raise ValueError(f"{len(tokens)} tokens of a sample with total_length {total}")
-        at = response_rows(begin, total, response, cp_size, cp_rank)
-        values.append(flat[at.to(flat.device)])
-        begin += total if cp_size == 1 else 2 * chunk_length(total, cp_size)
-    return {"values": values}
+    group, totals = cp_group(), torch.tensor(total_lengths)
+    positions, held = held_positions(totals, group.size(), group.rank())
+    rows = response_rows(positions, held, totals, torch.tensor(response_lengths))
+    sample = torch.arange(len(totals)).repeat_interleave(held)[rows]
+    values = logits[0, :, 0].float()[rows.to(logits.device)]
+    return {"values": list(values.split(sample.bincount(minlength=len(totals)).tolist()))}
 
 
 def values_function(
