@@ -18,7 +18,7 @@ from slime.launch.convert_checkpoint import convert, read_arguments
 
 
 def main() -> int:
-    """The exit code: 2 if the options are wrong."""
+    """The exit code: 2 if the options are wrong, 1 if it cannot be done."""
     environment = dict(os.environ)
     if "RANK" not in environment:  # not torchrun's: one rank
         environment |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
@@ -34,8 +34,7 @@ def main() -> int:
         return 2
     # torchrun itself listens at MASTER_PORT.
     port = int(environment["MASTER_PORT"]) + 1
-    convert(args, int(environment["RANK"]), environment["MASTER_ADDR"], port)
-    return 0
+    return convert(args, int(environment["RANK"]), environment["MASTER_ADDR"], port)
 
 
 def _free_port() -> int:

@@ -34,18 +34,29 @@ def read_arguments(argv: Sequence[str], environment: dict[str, str]) -> Namespac
     return args
 
 
-def convert(args: Namespace, rank: int, address: str, port: int) -> None:
-    """Load the Hugging Face weights and save them as rollout 0's; collective."""
+def convert(args: Namespace, rank: int, address: str, port: int) -> int:
+    """Load the Hugging Face weights and save them as rollout 0's; collective.
+
+    Returns:
+        The exit code: 1, with a sentence of rank 0, if it cannot be done.
+    """
     from slime.trainer.initialize import init
 
     init(args, rank, args.world_size, address, port)
     from slime.trainer import hf_to_torch_dist  # after init, which quiets Megatron's warnings
+    from slime.trainer.hf_to_megatron.common import CheckpointError
 
-    hf_to_torch_dist.convert(args)
+    try:
+        hf_to_torch_dist.convert(args)
+    except CheckpointError as error:
+        if rank == 0:
+            print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def main() -> int:
-    """The exit code: 2 if the options are wrong."""
+    """The exit code: 2 if the options are wrong, 1 if it cannot be done."""
     environment = dict(os.environ)
     rank = int(environment["RANK"])
     try:
@@ -55,8 +66,7 @@ def main() -> int:
             print(error, file=sys.stderr)
         return 2
     # torchrun itself listens at MASTER_PORT.
-    convert(args, rank, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]) + 1)
-    return 0
+    return convert(args, rank, environment["MASTER_ADDR"], int(environment["MASTER_PORT"]) + 1)
 
 
 if __name__ == "__main__":

@@ -61,13 +61,13 @@ def save_hf_model_direct_to_path(
     tensors = named_hf_tensors(args, model, quantization_config)
     problem = ""
     if dist.get_rank() == 0:
-        writer = HFWriter(Path(output_dir), progress_desc)
+        writer = HFWriter(Path(output_dir))
         try:
             source = Path(args.hf_checkpoint)
             written: set[str] = set()
             untrained = untrained_layers(source, written, train_dtype(args), quantization_config)
             both = itertools.chain(_on_host(tensors, written), untrained)
-            for bucket in buckets(both, shard_bytes):
+            for bucket in buckets(Progress(progress_desc).over(both), shard_bytes):
                 writer.write_shard(bucket)
             writer.finish(source, str(args.dtype), quantization_config)
         except (OSError, SafetensorError, CheckpointError) as error:
@@ -118,10 +118,9 @@ def untrained_layers(
 class HFWriter:
     """A checkpoint that is being written beside the place where it will be."""
 
-    def __init__(self, final: Path, description: str) -> None:
+    def __init__(self, final: Path) -> None:
         self._final = final
         self._partial = final.with_name(f".{final.name}.partial")
-        self._progress = Progress(description)
         self._replaced = final.with_name(f".{final.name}.replaced")
         self._shards: list[dict[str, int]] = []
         self.discard()
@@ -139,7 +138,6 @@ class HFWriter:
         save_file(dict(bucket), file, metadata={"format": "pt"})
         sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in bucket}
         self._shards.append(sizes)
-        self._progress.add(sum(sizes.values()))
 
     def finish(self, source: Path, dtype: str, quantization: dict[str, Any] | None) -> None:
         """Name the shards, copy what else belongs to a checkpoint, and put it in its place."""
@@ -154,7 +152,6 @@ class HFWriter:
         os.replace(self._partial, self._final)
         fsync_folder(self._final.parent)
         shutil.rmtree(self._replaced, ignore_errors=True)
-        self._progress.close()
 
     def _name_shards(self) -> None:
         """Give the files their final names (which hold their number), and write the index."""

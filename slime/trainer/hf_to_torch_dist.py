@@ -5,10 +5,12 @@ Nothing is made but this rank's share of the weights: no buffers of gradients, n
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from slime.trainer import checkpoint
 from slime.trainer.checkpoint_content import TrainState
@@ -36,5 +38,7 @@ def convert(args: Namespace) -> None:
         _Unwrapped(chunk) for chunk in to_half_precision(args, build_model_chunks(args))
     ]
     load_hf_weights(args, chunks, args.hf_checkpoint)
+    if dist.get_rank() == 0:
+        print(f"Write {args.save}", file=sys.stderr, flush=True)
     extra = {"rollout_id": 0, "weight_version": 0}
     checkpoint.save(args, TrainState(chunks, None, None), args.save, 0, extra)

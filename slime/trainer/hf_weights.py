@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from slime.trainer.param_names import (
     is_gated,
     with_offsets,
 )
+from slime.trainer.progress import Progress
 
 HFTensor = Callable[[str, SafetensorReader, Any], torch.Tensor]
 
@@ -59,7 +60,7 @@ def load_hf_weights(
 ) -> None:
     """Fill every parameter of this rank's chunks from a Hugging Face checkpoint; collective.
 
-    Of each tensor only the part that this rank holds is read.
+    Of each tensor only the part that this rank holds is read. Rank 0 shows its progress.
 
     Raises:
         CheckpointError: missing or left-over tensors or wrong shapes, of all ranks in one message.
@@ -67,7 +68,7 @@ def load_hf_weights(
     reader = SafetensorReader(path)
     hf_tensor = FAMILIES[family_of(args)]
     problems = []
-    for name, param in named_global_parameters(model):
+    for name, param in _with_progress(list(named_global_parameters(model))):
         if getattr(param, "is_value_head", False):  # starts from its seed
             reader.used.add(LM_HEAD)  # a critic has no use for it
             continue
@@ -78,6 +79,14 @@ def load_hf_weights(
         if problem:
             problems.append(problem)
     _check_all_ranks(args, reader, problems)
+
+
+def _with_progress(params: list[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:
+    if dist.get_rank() != 0:
+        return params
+    share = " (rank 0's share)" if dist.get_world_size() > 1 else ""
+    total = sum(param.nbytes for _, param in params)
+    return Progress(f"Load Hugging Face weights{share}", total).over(params)
 
 
 def _fill(

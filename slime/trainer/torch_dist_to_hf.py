@@ -6,6 +6,7 @@ are stacked if all layers are alike, and those of a layer's experts always.
 
 from __future__ import annotations
 
+import math
 import re
 from argparse import Namespace
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.hf_weights import may_be_left
 from slime.trainer.megatron_to_hf.convert import CONVERTERS, convert_to_hf
 from slime.trainer.param_names import OUTPUT_LAYER
+from slime.trainer.progress import Progress
 from slime.trainer.quantize import quantize_weights
 
 _MODEL = ("embedding.", "decoder.", "output_layer.", "mtp.")
@@ -61,7 +63,7 @@ def convert(
     shape = {"num_query_groups": None, **megatron_shape(config)}
     args = Namespace(**shape, hf_architecture=config)
     found: dict[str, torch.Tensor] = {}  # without their data
-    writer = HFWriter(Path(target), "torch_dist to Hugging Face")
+    writer = HFWriter(Path(target))
     try:
         for bucket in buckets(_hf_tensors(args, Path(source), found), shard_bytes):
             if quantization_config is not None:
@@ -130,14 +132,22 @@ def checkpoint_folder(source: str | Path) -> Path:
 
 
 def whole_parameters(folder: Path) -> Iterator[NamedTensor]:
-    """(global Megatron name, whole parameter) of the model in a checkpoint."""
+    """(global Megatron name, whole parameter) of the model in a checkpoint; shows progress."""
     reader = FileSystemReader(folder)
     metadata = reader.read_metadata()
     reader.set_up_storage_reader(metadata, is_coordinator=True)
-    for key, stored in metadata.state_dict_metadata.items():
-        if key.startswith(_MODEL) and isinstance(stored, TensorStorageMetadata):
-            for name, index in _parts(key, tuple(stored.size)):
-                yield name, _read(reader, metadata, key, index)
+    sizes = {
+        key: tuple(stored.size)
+        for key, stored in metadata.state_dict_metadata.items()
+        if key.startswith(_MODEL) and isinstance(stored, TensorStorageMetadata)
+    }
+    tensors = (
+        (name, _read(reader, metadata, key, index))
+        for key, size in sizes.items()
+        for name, index in _parts(key, size)
+    )
+    total = sum(math.prod(size) * _itemsize(metadata, key) for key, size in sizes.items())
+    yield from Progress("torch_dist to Hugging Face", total).over(tensors)
 
 
 def _parts(key: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -179,6 +189,12 @@ class _PartPlanner(LoadPlanner):
         """The plan is made outside, as these four would not make it."""
 
     create_local_plan = create_global_plan = finish_plan = set_up_planner  # type: ignore[assignment]
+
+
+def _itemsize(metadata: Metadata, key: str) -> int:
+    stored = metadata.state_dict_metadata[key]
+    assert isinstance(stored, TensorStorageMetadata)
+    return stored.properties.dtype.itemsize
 
 
 def _read(

@@ -1,15 +1,17 @@
 """A checkpoint in FP8 blocks becomes bf16: each value times its own block's scale."""
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from slime.launch.fp8_cast_bf16 import cast, dequantize
+from slime.launch.fp8_cast_bf16 import cast, dequantize, main
 
 
 def by_hand(weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -77,8 +79,36 @@ def test_a_whole_checkpoint(source: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bf16", "fp8"]
 
 
-def test_what_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "slime.launch.fp8_cast_bf16", str(tmp_path), "x"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"fp8_cast_bf16: {tmp_path}: no *.safetensors\n"
+def _break_off(source: Path) -> None:
+    file = source / "model-2.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda source: [file.unlink() for file in source.glob("*.safetensors")], "no *.safet"),
+        (lambda source: (source / "config.json").unlink(), "no config.json"),
+        (lambda source: source.with_name("bf16").mkdir(), "bf16 exists: remove it"),
+        (_break_off, "model-2.safetensors has 152 bytes"),
+    ],
+)
+def test_what_cannot_be_done_is_a_sentence(
+    source: Path, harm: Callable, words: str, monkeypatch, capsys
+) -> None:
+    harm(source)
+    monkeypatch.setattr(sys, "argv", ["", str(source), str(source.with_name("bf16"))])
+    assert main() == 1
+    said = capsys.readouterr().err
+    assert sorted(path.name for path in source.parent.iterdir()) in (["fp8"], ["bf16", "fp8"])
+    assert said.startswith("fp8_cast_bf16: ") and words in said and said.count("\n") == 1
+
+
+def test_the_command_shows_progress(source: Path) -> None:
+    words = [str(source), str(source.with_name("bf16"))]
+    command = [sys.executable, "-m", "slime.launch.fp8_cast_bf16"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(r"FP8 to bf16: 0.0 MB of 0.0 MB \(100%\), .* MB/s\n", done.stderr)
+    done = subprocess.run([*command, words[0]], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "required: target" in done.stderr
