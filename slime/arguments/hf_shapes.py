@@ -26,8 +26,9 @@ def disagreements(found: Shapes, config: dict[str, Any]) -> Iterator[str]:
     if not found or not known:
         return
     expected, layers = expected_shapes(config), config["num_hidden_layers"]
+    ahead = range(layers, layers + (config.get("num_nextn_predict_layers") or 0))
     missing = sorted(expected.keys() - found.keys())
-    extra = sorted(n for n in found.keys() - expected.keys() if not _may_be_there(n, layers))
+    extra = sorted(n for n in found.keys() - expected.keys() if not _may_be_there(n, ahead))
     if config.get("tie_word_embeddings"):
         extra = [name for name in extra if name != "lm_head.weight"]
     wrong = [
@@ -48,9 +49,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def _may_be_there(name: str, layers: int) -> bool:
+def _may_be_there(name: str, ahead: range) -> bool:
+    """`ahead`: the layers that predict further tokens."""
     layer = _LAYER.match(name)
-    return _BESIDE.search(name) is not None or (layer is not None and int(layer[1]) >= layers)
+    return _BESIDE.search(name) is not None or (layer is not None and int(layer[1]) in ahead)
 
 
 def expected_shapes(config: dict[str, Any]) -> Shapes:

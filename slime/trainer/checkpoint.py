@@ -26,6 +26,7 @@ from slime.trainer.checkpoint_content import (
     set_rng_state,
     sharded_state,
 )
+from slime.trainer.checkpoint_fit import check_model, reading
 from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.optimizer import allocate_moments, allocate_offloaded
 from slime.trainer.stateless_adam import zero_moments
@@ -101,6 +102,7 @@ def _start(
         iteration=iteration,
         has_rng=with_rng,
         layout=layout(args),
+        vocab_size=args.hf_architecture["vocab_size"],
         distributed_optimizer=args.use_distributed_optimizer,
         stateless_adam=args.use_stateless_adam,
         slime=extra,
@@ -207,10 +209,11 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     The random state is restored on the same layout only: on another there is nothing it could be.
 
     Raises:
-        CheckpointError: the optimizer state is of another kind or cannot be divided anew.
+        CheckpointError: it is of another model, or damaged; the optimizer state is of another kind
+            or cannot be divided anew.
     """
     folder = str(files.iteration_dir(root, iteration))
-    common = dist_checkpointing.load_common_state_dict(folder)
+    common = reading(folder, lambda: dist_checkpointing.load_common_state_dict(folder))
     if state.optimizer is not None:
         _check_optimizer(args, state.optimizer, folder, common)
     same_layout = common.get("layout") == layout(args)
@@ -218,7 +221,8 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     allocate_offloaded(state.optimizer)
     with zero_moments(state.optimizer):
         wanted = sharded_state(state, loading=True, with_rng=with_rng)
-        loaded = dist_checkpointing.load(wanted, folder)
+        check_model(args, wanted, folder, common)
+        loaded = reading(folder, lambda: dist_checkpointing.load(wanted, folder))
         if state.optimizer is not None:
             _restore_zero_steps(loaded["optimizer"])
             with adam_settings_kept(state.optimizer):

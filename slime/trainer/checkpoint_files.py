@@ -87,6 +87,8 @@ def damage(folder: Path, part: int = 0, of: int = 1) -> Iterator[str]:
         manifest = json.loads((folder / MANIFEST).read_text())
         files = sorted(manifest["files"].items())
     except FileNotFoundError:
+        if not (folder / "common.pt").is_file():
+            yield f"{folder / 'common.pt'} is missing"
         return
     except (ValueError, KeyError, AttributeError) as error:
         yield f"{folder / MANIFEST} is unreadable ({error})"

@@ -74,6 +74,8 @@ def load_hf_weights(
             continue
         try:
             problem = _fill(args, hf_tensor, reader, name, param)
+        except CheckpointError as error:  # a whole file is wrong
+            problem = str(error)
         except (KeyError, ValueError, RuntimeError) as error:
             problem = f"{name}: {error.args[0]}"
         if problem:
@@ -97,8 +99,8 @@ def _fill(
     if dim is not None:
         group = tensor_group(name)
         is_vocabulary = canonical(name) in (EMBEDDING, OUTPUT_LAYER)
-        length = args.vocab_size if is_vocabulary else None
-        reader = ShareReader(reader, dim, group.rank(), group.size(), length)
+        sizes = (args.hf_architecture["vocab_size"], args.vocab_size) if is_vocabulary else None
+        reader = ShareReader(reader, dim, group.rank(), group.size(), sizes)
     value = hf_tensor(name, reader, args.hf_architecture)
     if value.shape != param.shape:
         return f"{name}: {list(value.shape)} in the checkpoint, {list(param.shape)} in the model"
@@ -125,7 +127,10 @@ def may_be_left(args: Namespace, name: str) -> bool:
     if name == LM_HEAD:
         return not args.untie_embeddings_and_output_weights
     layer = PREDICTION_LAYER.match(name)
-    predicts = layer is not None and (layer[2] is None or int(layer[2]) >= args.num_layers)
+    ahead = args.hf_architecture.get("num_nextn_predict_layers") or 0
+    predicts = layer is not None and (
+        layer[2] is None or 0 <= int(layer[2]) - args.num_layers < ahead
+    )
     return predicts or _BUFFERS.search(name) is not None
 
 

@@ -26,6 +26,7 @@ from slime.arguments.model_config import megatron_shape, read_model_config
 from slime.arguments.weight_files import read_shapes
 from slime.trainer.buckets import NamedTensor, buckets, own_copy
 from slime.trainer.checkpoint_files import iteration_dir, latest_iteration
+from slime.trainer.checkpoint_fit import MODEL
 from slime.trainer.hf_checkpoint_saver import SHARD_BYTES, HFWriter, untrained_layers
 from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.hf_weights import may_be_left
@@ -34,7 +35,6 @@ from slime.trainer.param_names import OUTPUT_LAYER
 from slime.trainer.progress import Progress
 from slime.trainer.quantize import quantize_weights
 
-_MODEL = ("embedding.", "decoder.", "output_layer.", "mtp.")
 _STACKED = re.compile(r"^decoder\.layers\.(?!\d)")
 _EXPERTS = ".mlp.experts.experts."
 
@@ -139,7 +139,7 @@ def whole_parameters(folder: Path) -> Iterator[NamedTensor]:
     sizes = {
         key: tuple(stored.size)
         for key, stored in metadata.state_dict_metadata.items()
-        if key.startswith(_MODEL) and isinstance(stored, TensorStorageMetadata)
+        if key.startswith(MODEL) and isinstance(stored, TensorStorageMetadata)
     }
     tensors = (
         (name, _read(reader, metadata, key, index))

@@ -76,7 +76,9 @@ TINY |= {"num_attention_heads": 2, "head_dim": 4, "vocab_size": 10, "tie_word_em
 def test_tensors_that_disagree_with_the_config_are_named_by_kind() -> None:
     shapes = expected_shapes(TINY)
     beside = {"lm_head.weight": [10, 8], "model.layers.3.enorm.weight": [8]}
-    assert list(disagreements(shapes | beside, TINY)) == []
+    assert list(disagreements(shapes | beside, {**TINY, "num_nextn_predict_layers": 1})) == []
+    (deeper,) = disagreements(shapes | beside, TINY)  # its config.json may be another model's
+    assert deeper.endswith("does not say: model.layers.3.enorm.weight")
     assert list(disagreements(shapes, {**TINY, "model_type": "mamba"})) == []
     del shapes["model.norm.weight"]
     shapes["model.layers.0.mlp.up_proj.weight"] = [12, 9]

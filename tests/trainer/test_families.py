@@ -149,7 +149,7 @@ def test_rows_that_pad_the_vocabulary_are_zero(hf_model):
     reader = SafetensorReader(hf_model("qwen3"))
     whole = reader.get_tensor("model.embed_tokens.weight")
     shares = [
-        ShareReader(reader, 0, rank, 4, length=104).get_tensor("model.embed_tokens.weight")
+        ShareReader(reader, 0, rank, 4, (101, 104)).get_tensor("model.embed_tokens.weight")
         for rank in range(4)
     ]
     assert [len(share) for share in shares] == [26] * 4

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from slime.trainer.layer_rules import EMBED_TOKENS, LM_HEAD, Family, find_rule
 from slime.trainer.quantize import FP8, SCALE, dequantize_fp8_blocks
@@ -20,6 +20,13 @@ class CheckpointError(ValueError):
     """A checkpoint is not what it should be; the message names it and all that is wrong."""
 
 
+def _weight_map(index: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads(index.read_text())["weight_map"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{index} cannot be read, copy it again: {error!r}") from None
+
+
 class SafetensorReader:
     """Tensors by name from ``*.safetensors``; a file is mapped when first needed.
 
@@ -30,22 +37,22 @@ class SafetensorReader:
     def __init__(self, path: str | Path) -> None:
         """
         Raises:
-            CheckpointError: the folder holds no safetensors, or its index names files that are not
-                there.
+            CheckpointError: the folder holds no safetensors, or its index is none or names files
+                that are not there.
         """
         self.path = Path(path)
         self.used: set[str] = set()
         self._open: dict[str, Any] = {}
+        self._files: dict[str, str] = {}
         index = self.path / "model.safetensors.index.json"
         if index.is_file():
-            self._files: dict[str, str] = json.loads(index.read_text())["weight_map"]
+            self._files = _weight_map(index)
             missing = sorted(f for f in set(self._files.values()) if not (self.path / f).is_file())
             if missing:
                 raise CheckpointError(
                     f"{self.path}: the index names files that are not there: {missing}"
                 )
             return
-        self._files = {}
         for file in sorted(self.path.glob("*.safetensors")):
             self._files.update(dict.fromkeys(self._handle(file.name).keys(), file.name))
         if not self._files:
@@ -53,7 +60,12 @@ class SafetensorReader:
 
     def _handle(self, file: str) -> Any:
         if file not in self._open:
-            self._open[file] = safe_open(self.path / file, framework="pt", device="cpu")
+            try:
+                self._open[file] = safe_open(self.path / file, framework="pt", device="cpu")
+            except (OSError, SafetensorError) as error:
+                raise CheckpointError(
+                    f"{self.path / file} is damaged, copy it again: {error}"
+                ) from None
         return self._open[file]
 
     def __contains__(self, name: str) -> bool:
@@ -73,9 +85,16 @@ class SafetensorReader:
         """A lazy tensor, of which an index reads a part.
 
         Raises:
+            CheckpointError: its file is damaged or does not hold it.
             KeyError: no such tensor.
         """
-        return self._file(name).get_slice(name)
+        try:
+            return self._file(name).get_slice(name)
+        except SafetensorError:
+            where = self.path / self._files[name]
+            raise CheckpointError(
+                f"{where} lacks {name!r}, which the index says it holds"
+            ) from None
 
     def read(self, name: str, dim: int = 0, begin: int = 0, end: int | None = None) -> torch.Tensor:
         """The part of a tensor from ``begin`` to ``end`` along ``dim``.
@@ -109,16 +128,22 @@ class ShareReader(SafetensorReader):
     """A view of a reader that gives, and reads, one tensor-parallel rank's part of every tensor."""
 
     def __init__(
-        self, reader: SafetensorReader, dim: int, rank: int, size: int, length: int | None = None
+        self,
+        reader: SafetensorReader,
+        dim: int,
+        rank: int,
+        size: int,
+        lengths: tuple[int, int] | None = None,
     ) -> None:
         """
         Args:
             dim: along which tensors are divided into ``size`` parts.
-            length: of that dimension; rows that a tensor lacks are zero (a padded vocabulary).
+            lengths: of that dimension in the file and, padded with rows of zeros, in the model (a
+                vocabulary); by default as in the file.
         """
         self.path, self.used = reader.path, reader.used
         self._open, self._files = reader._open, reader._files
-        self._dim, self._rank, self._size, self._length = dim, rank, size, length
+        self._dim, self._rank, self._size, self._lengths = dim, rank, size, lengths
 
     def _part(self, name: str, begin: int, length: int, padded: int) -> torch.Tensor:
         """This rank's part of ``length`` rows from ``begin``, which count as ``padded``."""
@@ -144,10 +169,13 @@ class ShareReader(SafetensorReader):
         """
         Raises:
             KeyError: no such tensor.
-            ValueError: it cannot be divided.
+            ValueError: it cannot be divided, or is of another vocabulary.
         """
         length = self._length_of(name)
-        return self._part(name, 0, length, self._length or length)
+        wanted, padded = self._lengths or (length, length)
+        if length != wanted:
+            raise ValueError(f"{name} has {length} rows, the model's vocabulary {wanted} tokens")
+        return self._part(name, 0, length, padded)
 
     def get_halves(self, name: str) -> torch.Tensor:
         """This rank's part of gate, and below it that of up."""
