@@ -87,8 +87,8 @@ def prepare(args: Namespace, rollout_data: RolloutBatch) -> RolloutBatch:
     """A tensorised copy of what the rollout side sent, checked, with ``sample_denoms`` added.
 
     Raises:
-        ValueError: lists of different lengths, a token id outside the vocabulary, a response of no
-            tokens or as long as its sample, a field missing that the arguments need.
+        ValueError: lists of different lengths, a token id outside the vocabulary, a response as
+            long as its sample, a field missing that the arguments need.
     """
     batch = dict(rollout_data)
     _check(args, batch)
@@ -127,10 +127,11 @@ def _check(args: Namespace, batch: RolloutBatch) -> None:
             strict=True,
         )
     ):
-        if len(tokens) != total or not 0 < response < total or len(mask) != response:
+        # A response may have no tokens (an agent that failed at once): it trains nothing.
+        if len(tokens) != total or not 0 <= response < total or len(mask) != response:
             raise ValueError(
                 f"rollout data, sample {index}: {len(tokens)} tokens, total_length {total}, "
-                f"response_length {response}, {len(mask)} mask values; need 0 < response < total"
+                f"response_length {response}, {len(mask)} mask values; need 0 <= response < total"
             )
         if np.min(tokens) < 0 or np.max(tokens) >= vocab_size:
             raise ValueError(f"rollout data, sample {index}: token ids outside 0..{vocab_size - 1}")
@@ -163,7 +164,8 @@ def _check_kept(index: int, ids: np.ndarray, offsets: np.ndarray, batch: Rollout
             f"{response} response tokens and {len(ids)} ids"
         )
     counts = np.diff(offsets)
-    tokens = np.repeat(np.asarray(batch["tokens"][index])[-response:], counts)
+    prompt = batch["total_lengths"][index] - response
+    tokens = np.repeat(np.asarray(batch["tokens"][index])[prompt:], counts)
     rows = np.repeat(np.arange(response), counts)
     found = np.zeros(response, dtype=bool)
     found[rows[tokens == ids]] = True

@@ -213,6 +213,12 @@ class Trainer:
 
     def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
         """The metrics of one optimizer step; none when it was skipped."""
+        if not any(data["global_num_tokens"][index : index + 1]):
+            # Without a gradient, old moments and weight decay would move the weights.
+            if dist.get_rank() == 0:
+                where = f"rollout {rollout_id}, step {index}"
+                print(f"step skipped: every token is masked ({where})", flush=True)
+            return {}
         if self.args.custom_megatron_before_train_step_hook_path:
             hook = load_function(self.args.custom_megatron_before_train_step_hook_path)
             hook(self.args, rollout_id, index, self.model, self.optimizer, self.scheduler)

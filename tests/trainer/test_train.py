@@ -159,7 +159,7 @@ def test_an_infinite_gradient_is_refused_although_the_loss_is_finite(hf_model, a
     ("change", "message"),
     [
         ({"rewards": [0.0]}, "1 rewards for 8 samples"),
-        ({"response_lengths": [99] * 8}, "need 0 < response < total"),
+        ({"response_lengths": [99] * 8}, "need 0 <= response < total"),
         ({"tokens": None}, "token ids outside 0..100"),
     ],
 )
@@ -351,14 +351,51 @@ def test_functions_given_by_path_are_called(hf_model, args_for, rollout_of, tmp_
 
 
 @pytest.mark.parametrize("per_token", [False, True])
-def test_a_step_of_masked_tokens_only_changes_nothing(per_token, hf_model, args_for, rollout_of):
-    args = args_for(hf_model(), calculate_per_token_loss=per_token, weight_decay=0.0)
+def test_a_step_of_masked_tokens_only_changes_nothing(
+    per_token, hf_model, args_for, rollout_of, capsys
+):
+    """Neither Adam's moments nor weight decay may move the weights."""
+    from slime.trainer.trainer import Trainer
+
+    args = args_for(hf_model(), calculate_per_token_loss=per_token, weight_decay=0.1, lr=1e-2)
+    trainer = Trainer(args)
+    trainer.load()
+    trainer.train(0, rollout_of(3))
+    before = [param.detach().clone() for param in trainer.model[0].parameters()]
     masked = rollout_of(4, steps=1)
     masked["loss_masks"] = [np.zeros_like(mask) for mask in masked["loss_masks"]]
     masked["global_num_tokens"] = [0.0]
-    metrics, weights = _train(args, masked)
-    assert metrics["loss"] == 0
-    assert metrics["grad_norm"] == 0
-    from safetensors.torch import load_file
+    metrics = trainer.train(1, masked)
+    assert (metrics["steps"], metrics["skipped_steps"]) == (0, 1)
+    assert "step skipped: every token is masked (rollout 1, step 0)" in capsys.readouterr().out
+    after = trainer.model[0].parameters()
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
-    _close(load_file(f"{args.hf_checkpoint}/model.safetensors"), weights, atol=0)
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"calculate_per_token_loss": True, "entropy_coef": 0.01},
+        {"advantage_estimator": "gspo", "use_kl_loss": True, "kl_loss_coef": 0.1},
+        {"advantage_estimator": "reinforce_plus_plus", "normalize_advantages": True},
+        {"use_tis": True, "get_mismatch_metrics": True},
+        {"loss_type": "sft_loss"},
+    ],
+)
+def test_a_response_of_no_tokens_trains_nothing(options, hf_model, args_for, rollout_of):
+    """Such as that of an agent that failed at once; as if all its tokens were masked."""
+    empty, masked = rollout_of(3), rollout_of(3)
+    for rollout in (empty, masked):
+        rollout["loss_masks"][2] = np.zeros_like(rollout["loss_masks"][2])
+        rollout["global_num_tokens"] = [
+            float(sum(mask.sum() for mask in rollout["loss_masks"][first : first + 4]))
+            for first in (0, 4)
+        ]
+    empty["response_lengths"][2] = 0
+    for name in ("loss_masks", "rollout_log_probs"):
+        empty[name][2] = empty[name][2][:0]
+    left, right = (_train(args_for(hf_model(), **options), data) for data in (empty, masked))
+    _close(left[1], right[1])
+    for name in ("loss", "grad_norm"):
+        assert left[0][name] == pytest.approx(right[0][name], rel=1e-5), name
