@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None, *, overlapped: bool = False) -> int:
         return 2
     if args.dry_run:
         return 0
+    for warning in build_plan(args).warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     try:
         lock = _claim(Path(args.run_dir))
         _write_configuration(args)

@@ -38,7 +38,12 @@ class Process:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `--dry-run` shows."""
+    """What `--dry-run` shows.
+
+    Attributes:
+        notes: Worth knowing.
+        warnings: Worth changing; a run says them too.
+    """
 
     run_dir: str
     device: str
@@ -46,6 +51,7 @@ class Plan:
     processes: tuple[Process, ...]
     numbers: dict[str, object]
     notes: tuple[str, ...] = field(default_factory=tuple)
+    warnings: tuple[str, ...] = field(default_factory=tuple)
 
 
 def build_plan(args: Namespace) -> Plan:
@@ -58,6 +64,7 @@ def build_plan(args: Namespace) -> Plan:
         processes=processes,
         numbers=_numbers(args),
         notes=tuple(_notes(args, processes)),
+        warnings=tuple(_warnings(args, processes)),
     )
 
 
@@ -174,10 +181,6 @@ def _notes(args: Namespace, processes: tuple[Process, ...]) -> list[str]:
         f"all processes together need about {sum(p.memory_gib for p in processes):.1f} GiB "
         "before activations"
     ]
-    cores = len(os.sched_getaffinity(0))
-    ranks = sum(" rank " in process.name for process in processes) * args.train_threads
-    if ranks > cores:
-        notes.append(f"{ranks} threads of train ranks share {cores} cores: expect them to be slow")
     bound = args.max_tokens_per_gpu
     longest = args.rollout_max_context_len
     if args.use_dynamic_batch_size and longest and bound * args.context_parallel_size < longest:
@@ -186,6 +189,19 @@ def _notes(args: Namespace, processes: tuple[Process, ...]) -> list[str]:
             "goes alone"
         )
     return notes
+
+
+def _warnings(args: Namespace, processes: tuple[Process, ...]) -> list[str]:
+    if args.device != "cpu":
+        return []
+    cores, each = len(os.sched_getaffinity(0)), args.train_threads
+    ranks = sum(" rank " in process.name for process in processes)
+    if ranks * each <= cores:
+        return []
+    return [
+        f"{ranks} train ranks with {each} threads each share {cores} cores: expect them to be slow "
+        "(--actor-num-gpus-per-node, --train-threads)"
+    ]
 
 
 def render(plan: Plan) -> str:
@@ -208,8 +224,9 @@ def render(plan: Plan) -> str:
         lines.append(row.rstrip())
     lines += ["", "numbers"]
     lines += [f"  {name:<36} {_number(value)}" for name, value in plan.numbers.items()]
-    if plan.notes:
-        lines += ["", "notes"] + [f"  {note}" for note in plan.notes]
+    for title, texts in {"notes": plan.notes, "warnings": plan.warnings}.items():
+        if texts:
+            lines += ["", title] + [f"  {text}" for text in texts]
     return "\n".join(lines)
 
 

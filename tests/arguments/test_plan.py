@@ -1,5 +1,7 @@
 """The plan: coordinates of ranks, numbers that follow, estimates, and its text."""
 
+import os
+
 import pytest
 
 from slime.arguments.estimate import count_parameters, engine_gib, train_rank_gib
@@ -92,11 +94,15 @@ def test_numbers(argv: list[str]) -> None:
     assert {name: numbers[name] for name in expected} == expected
 
 
-def test_more_threads_than_cores_is_noted(argv: list[str]) -> None:
+def test_more_threads_than_cores_are_a_warning(argv: list[str]) -> None:
     plan = build_plan(
         parse_args(argv=[*argv, "--actor-num-gpus-per-node", "4", "--train-threads", "64"])
     )
-    assert any("256 threads of train ranks share" in note for note in plan.notes)
+    (warning,) = plan.warnings
+    cores = len(os.sched_getaffinity(0))
+    assert warning.startswith(f"4 train ranks with 64 threads each share {cores} cores")
+    assert warning in render(plan)
+    assert build_plan(parse_args(argv=[*argv, "--train-threads", "1"])).warnings == ()
 
 
 def test_the_text_shows_everything(argv: list[str]) -> None:

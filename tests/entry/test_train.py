@@ -103,8 +103,9 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path, words: list[str]) -> Non
 
 
 def test_a_run_folder_that_cannot_be_made_is_no_traceback(words: list[str], tmp_path: Path) -> None:
-    done = run(tmp_path, *words, "--run-dir", "/proc/none/of/it")
+    done = run(tmp_path, *words, "--run-dir", "/proc/none/of/it", "--train-threads", "1024")
     assert outcome(done)[:2] == (2, [])
+    assert "warning: 1 train ranks with 1024 threads each share" in done.stderr
     assert "/proc/none" in done.stderr and "Traceback" not in done.stderr
 
 
