@@ -133,15 +133,19 @@ def check_directories(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
                     message,
                     "give a directory you may write to",
                 )
-    for dest in ("save_debug_rollout_data", "save_debug_train_data"):
+    for dest in ("save_hf", "save_debug_rollout_data", "save_debug_train_data"):
         template = getattr(args, dest)
-        if template is not None and not _names_rollouts(template):
+        if template is None:
+            continue
+        if dest != "save_hf" and not _names_rollouts(template):
             yield Problem(
                 option(dest),
                 template,
                 "gives every rollout the same file",
                 "put {rollout_id} in its name; other braces are doubled",
             )
+        elif raw.given(dest) and (message := _why_not_to_fill(template)):
+            yield Problem(option(dest), template, message, "name a folder you may write to")
     template = args.load_debug_rollout_data
     if template is not None:
         parts = re.split(r"\{rollout_id[^}]*\}", template)
@@ -169,6 +173,15 @@ def _names_rollouts(template: str) -> bool:
     except (LookupError, ValueError):  # other names in braces, or a lonely brace
         return False
     return first != second
+
+
+def _why_not_to_fill(template: str) -> str:
+    """What is wrong with the places that it names, one for each rollout."""
+    try:
+        path = Path(template.format(rollout_id=0, rank=0))
+    except (LookupError, ValueError):
+        return "has braces with another name than {rollout_id}, or a lonely one"
+    return _why_not_writable(path.parent)
 
 
 def _why_not_writable(path: Path) -> str:

@@ -55,22 +55,32 @@ def check_checkpoint(args: Namespace, raw: RawArguments) -> Iterator[Problem]:
             )
             yield Problem(option(dest), value, message)
         else:
-            yield from _check_iteration(option(dest), value, directory, getattr(args, _STEPS[dest]))
+            found = _check_iteration(option(dest), value, directory, getattr(args, _STEPS[dest]))
+            if not (dest == "load" and args.use_previous_checkpoint and _whole(directory)):
+                yield from found
+
+
+def _whole(directory: Path) -> list[str]:
+    """The complete checkpoints."""
+    return sorted(file.parent.name for file in directory.glob("iter_*/metadata.json"))
 
 
 def _check_iteration(name: str, given: str, directory: Path, step: int | None) -> Iterator[Problem]:
     """The iteration that is asked for (``None``: the latest) is there and complete."""
+    whole = _whole(directory)
+    remedy = f"it has: {', '.join(whole) or 'none at all'}"
+    if whole and name == "--load":
+        remedy += "; --use-previous-checkpoint goes on from the newest before"
     try:
         wanted = str(step) if step is not None else (directory / _LATEST).read_text().strip()
     except (OSError, ValueError) as error:
         yield Problem(name, given, f"its {_LATEST} cannot be read: {error}")
         return
     if not wanted.isdecimal():
-        yield Problem(name, given, f"its {_LATEST} holds {wanted[:20]!r}, not an iteration")
+        yield Problem(name, given, f"its {_LATEST} holds {wanted[:20]!r}, not an iteration", remedy)
     elif not (directory / f"iter_{int(wanted):07d}" / "metadata.json").is_file():
-        whole = sorted(file.parent.name for file in directory.glob("iter_*/metadata.json"))
         message = f"holds no complete checkpoint of iteration {wanted}"
-        yield Problem(name, given, message, f"it has: {', '.join(whole) or 'none at all'}")
+        yield Problem(name, given, message, remedy)
 
 
 def _check_hf_directory(name: str, given: str, directory: Path) -> Iterator[Problem]:

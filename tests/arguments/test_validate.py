@@ -183,6 +183,14 @@ CASES = [
     ("--load nowhere", "--load", "no such directory", ""),
     ("--ref-load .", "--ref-load", "holds neither", ""),
     ("--save train.jsonl", "--save", "is not a directory", ""),
+    ("--save-hf train.jsonl/hf", "--save-hf", "train.jsonl is not a directory", "write to"),
+    ("--save-hf hf_{step}", "--save-hf", "another name than {rollout_id}", ""),
+    (
+        "--save-debug-rollout-data train.jsonl/{rollout_id}",
+        "--save-debug-rollout-data",
+        "train.jsonl is not a directory",
+        "write to",
+    ),
     ("--load-debug-rollout-data x", "--load-debug-rollout-data", "no such file", ""),
     ("--load-debug-rollout-data x{y}", "--load-debug-rollout-data", "{rollout_id}", ""),
     ("--load-debug-rollout-data x_{rollout_id}", "--load-debug-rollout-data", "no such file", ""),
@@ -377,6 +385,8 @@ def test_a_model_path_that_is_no_model(
         ("29", "--ckpt-step 19", ""),
         ("x", "", "holds 'x', not an iteration"),
         ("", "", "holds '', not an iteration"),
+        ("29", "--use-previous-checkpoint", ""),
+        ("x", "--use-previous-checkpoint", ""),
     ],
 )
 @pytest.mark.parametrize("own", [False, True], ids=["another run's", "the own --save"])
@@ -392,6 +402,8 @@ def test_a_checkpoint_to_load_is_complete(
     found = problems_of("--load", str(folder), *save, *words.split())
     assert [problem.option for problem in found] == (["--load"] if message else [])
     assert all(message in problem.message for problem in found)
+    remedy = "it has: iter_0000019; --use-previous-checkpoint"
+    assert all(problem.remedy.startswith(remedy) for problem in found)
 
 
 def test_a_name_on_the_hub_is_explained(problems_of: Collect) -> None:
