@@ -213,8 +213,8 @@ class Trainer:
 
     def _step(self, rollout_id: int, data: RolloutBatch, index: int) -> dict[str, float]:
         """The metrics of one optimizer step; none when it was skipped."""
-        if not any(data["global_num_tokens"][index : index + 1]):
-            # Without a gradient, old moments and weight decay would move the weights.
+        # Without a gradient, old moments and weight decay would move the weights.
+        if data["global_num_tokens"][index] == 0 and self.args.loss_type != "custom_loss":
             if dist.get_rank() == 0:
                 where = f"rollout {rollout_id}, step {index}"
                 print(f"step skipped: every token is masked ({where})", flush=True)

@@ -346,7 +346,10 @@ def test_functions_given_by_path_are_called(hf_model, args_for, rollout_of, tmp_
         -2.0, abs=0.05
     )  # every advantage is 2, ratios near 1
     custom = {"loss_type": "custom_loss", "custom_loss_function_path": "given_functions.loss"}
-    metrics, _ = _train(args_for(hf_model(), **custom), rollout_of(1, steps=1))
+    masked = rollout_of(1, steps=1)  # which such a loss may train on all the same
+    masked["loss_masks"] = [np.zeros_like(mask) for mask in masked["loss_masks"]]
+    masked["global_num_tokens"] = [0.0]
+    metrics, _ = _train(args_for(hf_model(), **custom), masked)
     assert metrics["square"] == metrics["loss"] > 0
 
 
