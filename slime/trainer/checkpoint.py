@@ -26,7 +26,7 @@ from slime.trainer.checkpoint_content import (
     set_rng_state,
     sharded_state,
 )
-from slime.trainer.checkpoint_fit import check_model, reading
+from slime.trainer.checkpoint_fit import model_problem, reading
 from slime.trainer.hf_to_megatron.common import CheckpointError
 from slime.trainer.optimizer import allocate_moments, allocate_offloaded
 from slime.trainer.stateless_adam import zero_moments
@@ -214,14 +214,17 @@ def load(args: Namespace, state: TrainState, root: str | Path, iteration: int) -
     """
     folder = str(files.iteration_dir(root, iteration))
     common = reading(folder, lambda: dist_checkpointing.load_common_state_dict(folder))
+    model = sharded_state(TrainState(state.model, None, None), loading=True, with_rng=False)
+    problems = [model_problem(args, model, folder, common)]
     if state.optimizer is not None:
-        _check_optimizer(args, state.optimizer, folder, common)
+        problems.append(_optimizer_problem(args, state.optimizer, folder, common))
+    if any(problems):
+        raise CheckpointError("\n".join(filter(None, problems)))
     same_layout = common.get("layout") == layout(args)
     with_rng = same_layout and common.get("has_rng", False) and not args.no_load_rng
     allocate_offloaded(state.optimizer)
     with zero_moments(state.optimizer):
         wanted = sharded_state(state, loading=True, with_rng=with_rng)
-        check_model(args, wanted, folder, common)
         loaded = reading(folder, lambda: dist_checkpointing.load(wanted, folder))
         if state.optimizer is not None:
             _restore_zero_steps(loaded["optimizer"])
@@ -247,32 +250,32 @@ def _restore_zero_steps(loaded: Any) -> None:
         _restore_zero_steps(value)
 
 
-def _check_optimizer(
+def _optimizer_problem(
     args: Namespace, optimizer: MegatronOptimizer, folder: str, common: dict[str, Any]
-) -> None:
+) -> str:
+    """Why its optimizer state cannot be loaded, and what to do; or nothing."""
     if "optimizer" not in common:
-        raise CheckpointError(
-            f"{folder} holds no optimizer state; use --no-load-optim to start one anew"
-        )
+        return f"{folder} holds no optimizer state; use --no-load-optim to start one anew"
     distributed = common.get("distributed_optimizer")
     if distributed is not None and distributed != args.use_distributed_optimizer:
-        raise CheckpointError(
+        return (
             f"{folder} was saved with use_distributed_optimizer={distributed}, this run has "
             f"{args.use_distributed_optimizer}, for which its optimizer state does not fit; use "
             "the same, or --no-load-optim"
         )
     if common.get("stateless_adam") and not args.use_stateless_adam:
-        raise CheckpointError(
+        return (
             f"{folder} was saved with use_stateless_adam and has no moments for this run's Adam; "
             "use the same, or --no-load-optim to start one anew"
         )
     parts = sum(isinstance(key, int) for key in common["optimizer"]) or 1
     if parts != len(optimizer.chained_optimizers):
-        raise CheckpointError(
+        return (
             f"{folder} has the state of {parts} optimizer(s), this run has "
             f"{len(optimizer.chained_optimizers)}: experts have their own, unless they are frozen "
             "or the checkpoint is of an older slime; --no-load-optim starts them anew"
         )
+    return ""
 
 
 def _on_rank_0(action: Callable[..., Any], *args: Any) -> None:

@@ -44,17 +44,17 @@ def reading(folder: str, action: Callable[[], T]) -> T:
     raise CheckpointError(f"{folder} cannot be read, it is damaged: {'; '.join(lines)}") from None
 
 
-def check_model(
+def model_problem(
     args: Namespace, wanted: dict[str, Any], folder: str, common: dict[str, Any]
-) -> None:
-    """Compare names and shapes of the model's tensors, of all ranks; collective.
+) -> str:
+    """How the checkpoint's model differs, in every name and shape of all ranks; collective.
 
     Args:
-        wanted: the sharded state that is to be filled, with a model in it.
+        wanted: the sharded state of the model that is to be filled.
         common: what the checkpoint holds beside tensors.
 
-    Raises:
-        CheckpointError: the checkpoint is of another model; every difference is named.
+    Returns:
+        Lines, the same on every rank; nothing if it is the same model.
     """
     shapes: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(shapes, _wanted_shapes(wanted))
@@ -63,8 +63,7 @@ def check_model(
         ours = {key: shape for part in shapes for key, shape in part.items()}
         told = [_problem(args, ours, folder, common)]
     dist.broadcast_object_list(told, src=0)
-    if told[0]:
-        raise CheckpointError(told[0])
+    return told[0]
 
 
 def _problem(args: Namespace, ours: dict[str, Shape], folder: str, common: dict[str, Any]) -> str:

@@ -140,6 +140,18 @@ def test_a_checkpoint_of_another_model(kind, tied, messages, option, hf_model, a
     assert all(message in said for message in messages), said
 
 
+def test_what_the_model_and_what_the_optimizer_lack_is_told_at_once(hf_model, args_for, tmp_path):
+    from slime.trainer.trainer import Trainer
+
+    source = args_for(hf_model("llama"), save=str(tmp_path), no_save_optim=True)
+    trainer = Trainer(source)
+    trainer.load()
+    trainer.save(0)
+    said = _refused(args_for(hf_model(), load=str(tmp_path)))
+    assert "q_layernorm.weight: not in the checkpoint" in said
+    assert "holds no optimizer state; use --no-load-optim" in said
+
+
 def test_a_checkpoint_of_another_vocabulary(hf_model, args_for, saved, tmp_path):
     """Its rows alone do not tell: they may be padding."""
     folder = tmp_path / "saved"
