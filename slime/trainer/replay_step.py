@@ -37,7 +37,8 @@ def _run_rank(rank: int, folder: Path, world_size: int, port: int) -> None:
     from slime.trainer.initialize import init
 
     init(args_of(folder, rank), rank, world_size, "127.0.0.1", port)
-    print(f"rank {rank}: {json.dumps(replay(folder, rank))}", flush=True)
+    # With its end of line in one write: the ranks share a terminal.
+    print(f"rank {rank}: {json.dumps(replay(folder, rank))}\n", end="", flush=True)
     torch.distributed.destroy_process_group()
 
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +43,8 @@ SAVE_AFTER = 1  # of rollouts 0, 1, 2
 OVERLAPPED = {"overlap_grad_reduce": True, "overlap_param_gather": True}
 # trained on the engines' routes
 ROUTED = ("ep2", "tp2-ep2", "cp2", "pp2")
+# a sample of rollout 1, in its second step, has a reward that is no number: where, which
+POISONED, POISON = ("dp2", "pp2"), 5
 # what resumes from what: the same layout must be exact, another to rounding
 RESUMES = {
     "tp2-again": ("tp2-qwen3", "tp2"),
@@ -82,6 +90,10 @@ def results(hf_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     hf = hf_model("qwen3", True)
     cases.append(layouts.case("dp2-do-overlapped", "dp2-do", hf, options=OVERLAPPED))
+    skip = {"no_check_for_nan_in_loss_and_grad": True}
+    for layout in POISONED:
+        name = f"{layout}-poisoned"
+        cases.append(layouts.case(name, layout, hf, options=skip, poison=POISON))
     for layout in ROUTED:
         name, options = f"{layout}-routed", {"use_rollout_routing_replay": True}
         cases.append(layouts.case(name, layout, hf_model("qwen3_moe", False), options=options))
@@ -150,6 +162,30 @@ def test_one_rank_without_space_stops_all_and_the_old_checkpoint_stays(results):
     assert f"that of rollout {SAVE_AFTER} is whole".casefold() in said[0].casefold()
     names = {path.name for path in (results / "tp2-qwen3" / "checkpoint").iterdir()}
     assert names == {f"iter_{SAVE_AFTER:07d}", "latest_checkpointed_iteration.txt"}
+
+
+@pytest.mark.parametrize("layout", POISONED)
+def test_a_bad_sample_of_one_rank_skips_the_step_on_all_and_is_named(layout, results):
+    reports = [layouts.report(results, f"{layout}-poisoned", rank) for rank in range(2)]
+    for report in reports:
+        before, bad, after = report["metrics"]
+        assert (bad["steps"], bad["skipped_steps"], before["steps"], after["steps"]) == (1, 1, 2, 2)
+        assert [m["loss"] for m in report["metrics"]] == [m["loss"] for m in reports[0]["metrics"]]
+        assert math.isfinite(bad["loss"]) and math.isfinite(after["grad_norm"])
+    (dump,) = (results / f"{layout}-poisoned" / "non_finite").iterdir()
+    assert dump.name == "actor_1_step_1"
+    run = subprocess.run(
+        [sys.executable, "-m", "slime.trainer.replay_step", str(dump)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    lines = re.findall(r"^rank (\d): (.*)$", run.stdout, re.MULTILINE)
+    told = {int(rank): json.loads(words) for rank, words in lines}
+    assert all(math.isnan(told[rank]["loss"]) for rank in range(2))
+    assert [told[rank]["bad_samples"] for rank in range(2)] == [[], [POISON]]
 
 
 def test_prediction_layers_learn_the_same_in_every_layout(results):

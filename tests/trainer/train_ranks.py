@@ -33,7 +33,8 @@ Case = dict[str, Any]
 def run_case(case: Case, out: Path) -> None:
     """Train as the case says, saving and resuming (from another case) where it says so."""
     world = dist.get_world_size()
-    args = make_args(case["hf"], world_size=world, save=str(out / "checkpoint"), **case["args"])
+    places = {"save": str(out / "checkpoint"), "run_dir": str(out)}
+    args = make_args(case["hf"], world_size=world, **places, **case["args"])
     if args.use_critic:
         run_critic_case(case, args, out)
         return
@@ -42,6 +43,8 @@ def run_case(case: Case, out: Path) -> None:
     rollouts = [make_rollout(seed) for seed in range(case["rollouts"])]
     if args.use_rollout_routing_replay:
         rollouts = [add_routes(rollout, seed) for seed, rollout in enumerate(rollouts)]
+    if "poison" in case:
+        rollouts[1]["rewards"][case["poison"]] = float("nan")
     initialize.initialize_model_parallel(args)
     try:
         trainer = Trainer(args)
