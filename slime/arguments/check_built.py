@@ -58,11 +58,6 @@ def check_built(args: Namespace) -> Iterator[Problem]:
             kept = "leave it out, or give another value"
             yield Problem(option(dest), getattr(args, dest), _MESSAGE, kept)
     yield from _check_eval_sets(args)
-    if args.rollout_num_gpus_per_engine > args.num_gpus_per_node:
-        message = "needs one engine on several nodes, which is not built yet"
-        remedy = f"at most --num-gpus-per-node {args.num_gpus_per_node}"
-        each = args.rollout_num_gpus_per_engine
-        yield Problem("--rollout-num-gpus-per-engine", each, message, remedy)
     yield from _check_served(args)
     yield from _check_top_p(args)
     yield from check_family(args)

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 
+from slime.arguments.check_nodes import check_nodes
 from slime.arguments.check_sglang_config import OPTION, check_models
 from slime.arguments.errors import Problem, option
 from slime.arguments.facts import Facts
@@ -17,17 +18,12 @@ def check_engines(args: Namespace, facts: Facts) -> Iterator[Problem]:
     elif not (args.debug_train_only or args.sglang_models) and (gpus < each or gpus % each):
         message = f"is no multiple of --rollout-num-gpus-per-engine {each}"
         yield Problem("--rollout-num-gpus", gpus, message, f"give a multiple of {each}")
-    if each > args.num_gpus_per_node and each % args.num_gpus_per_node:
-        message = (
-            "an engine over several nodes takes whole ones (--num-gpus-per-node "
-            f"{args.num_gpus_per_node})"
-        )
-        yield Problem("--rollout-num-gpus-per-engine", each, message)
     yield from _check_prefill_servers(args)
     if facts.sglang_models is not None and not args.debug_train_only:
         problems = list(check_models(facts.sglang_models))
         yield from problems or _check_model_sizes(args)
         yield from _check_contradictions(args)
+    yield from check_nodes(args)
 
 
 def _check_model_sizes(args: Namespace) -> Iterator[Problem]:

@@ -29,7 +29,10 @@ GROUP = FlagGroup(
             "CPU).",
         ),
         Flag(
-            "--rollout-num-gpus-per-engine", int, 1, "GPUs of one engine: its tensor-parallel size."
+            "--rollout-num-gpus-per-engine",
+            int,
+            1,
+            "GPUs of one engine: its tensor-parallel size; whole nodes if it lies on several.",
         ),
         Flag("--num-gpus-per-node", int, 8, "GPUs of a machine that holds engines."),
         switch("--colocate", "Train and generate on the same GPUs, in turns."),

@@ -41,15 +41,16 @@ def train_rank_gib(args: Namespace) -> float:
     return float(base + parameters * (weight + 4 + optimizer / max(shards, 1)) / _GIB)
 
 
-def engine_gib(args: Namespace) -> float:
-    """Memory of one engine in GiB: weights, and the key/value cache where its size is set."""
+def engine_gib(args: Namespace, share: float = 1.0) -> float:
+    """Memory in GiB of an engine, or of the process that has this share of it: weights, and the
+    key/value cache where its size is set."""
     weight = _BYTES.get(str(args.sglang_server_args.get("dtype")), _BYTES[args.dtype])
     tokens = args.sglang_server_args.get("max_total_tokens", 0)
     cache = 0
     if args.num_layers and args.kv_channels:
         cache = 2 * args.num_layers * args.num_query_groups * args.kv_channels * weight * tokens
     base = ENGINE_BASE_GIB if args.device == "cpu" else 0.0
-    return float(base + (count_parameters(args) * weight + cache) / _GIB)
+    return float(base + share * (count_parameters(args) * weight + cache) / _GIB)
 
 
 def _expert_layers(args: Namespace) -> list[bool]:

@@ -127,7 +127,9 @@ def _rollout_processes(args: Namespace) -> list[Process]:
             parts = ", prefill and decode apart" if model.disaggregated else ""
             memory = ROUTER_GIB if on_cpu else 0.0
             processes.append(Process(name, "sglang-router" + parts, FREE_PORT, memory))
-    processes += [_engine(args, model, engine) for model in models for engine in model.engines]
+    for model in models:
+        for engine in model.engines:
+            processes += [_engine(args, model, engine), *_other_nodes(args, engine)]
     return processes
 
 
@@ -136,12 +138,25 @@ def _engine(args: Namespace, model: ModelPlan, engine: EnginePlan) -> Process:
     if engine.address:
         return Process(name, "joined, not started", engine.address.removeprefix("http://"))
     dtype = engine.overrides.get("dtype", args.sglang_server_args.get("dtype"))
-    role = f"SGLang tp{engine.num_gpus}, {dtype}"
+    over = f" over {engine.num_nodes} nodes" if engine.num_nodes > 1 else ""
+    role = f"SGLang tp{engine.num_gpus}{over}, {dtype}"
     if model.name != DEFAULT_MODEL or engine.worker_type != "regular":
         role += f", {model.name} {engine.worker_type}"
     role += "" if model.update_weights else ", frozen"
     role += f", {args.engine_threads} thread(s)" if args.device == "cpu" else ""
-    return Process(name, role, FREE_PORT, engine_gib(args))
+    port = FREE_PORT if engine.num_nodes == 1 else f"{FREE_PORT}s (HTTP, rendezvous)"
+    return Process(name, role, port, engine_gib(args, 1 / engine.num_nodes))
+
+
+def _other_nodes(args: Namespace, engine: EnginePlan) -> list[Process]:
+    """The processes of an engine on its other machines, which serve no requests."""
+    size, processes = engine.gpus_per_node, []
+    for node in range(1, engine.num_nodes):
+        ranks = f"tp ranks {node * size} to {node * size + size - 1}"
+        ranks = ranks if size > 1 else f"tp rank {node}"
+        memory = engine_gib(args, 1 / engine.num_nodes)
+        processes.append(Process(f"engine {engine.index} node {node}", ranks, FREE_PORT, memory))
+    return processes
 
 
 def _numbers(args: Namespace) -> dict[str, object]:

@@ -20,6 +20,7 @@ class EnginePlan:
         model_path: The Hugging Face directory it starts from.
         worker_type: `regular`, `prefill`, `decode` or `encoder`.
         num_gpus: Its tensor-parallel size.
+        num_nodes: Machines that it lies on, each with the same number of its GPUs.
         gpu_offset: Its first GPU among those of all engines.
         peers: How many engines of its kind share the requests of the model.
         overrides: SGLang options of its group alone.
@@ -31,10 +32,21 @@ class EnginePlan:
     model_path: str
     worker_type: str = "regular"
     num_gpus: int = 1
+    num_nodes: int = 1
     gpu_offset: int = 0
     peers: int = 1
     overrides: Mapping[str, Any] = field(default_factory=dict)
     address: str = ""
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Its GPUs on each of its machines."""
+        return self.num_gpus // self.num_nodes
+
+    def gpus_of_node(self, node_rank: int) -> slice:
+        """Where the GPUs of its machine number `node_rank` are among those of all engines."""
+        start = self.gpu_offset + node_rank * self.gpus_per_node
+        return slice(start, start + self.gpus_per_node)
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,7 @@ def plan_models(args: Namespace) -> tuple[ModelPlan, ...]:
                         model_path=str(model.model_path),
                         worker_type=group.worker_type,
                         num_gpus=size,
+                        num_nodes=max(1, size // args.num_gpus_per_node),
                         gpu_offset=offset + number * size,
                         peers=_count(model, group.worker_type),
                         overrides=dict(group.overrides),
@@ -92,6 +105,16 @@ def plan_models(args: Namespace) -> tuple[ModelPlan, ...]:
             offset += group.num_gpus
         plans.append(ModelPlan(model.name, bool(model.update_weights), tuple(engines)))
     return tuple(plans)
+
+
+def has_engine_over_nodes(args: Namespace) -> bool:
+    """Whether an engine that gets the trained weights lies on more than one machine."""
+    return any(
+        engine.num_nodes > 1
+        for model in plan_models(args)
+        for engine in model.engines
+        if model.update_weights
+    )
 
 
 def _models(args: Namespace) -> list[ModelConfig]:

@@ -14,7 +14,7 @@ from slime.arguments.topology import EnginePlan
 from slime.cluster.children import redirect_output
 from slime.cluster.placement import Node
 from slime.engines.errors import EngineDied
-from slime.engines.host import EngineHost, Host, Process
+from slime.engines.host import EngineHost, Host, Process, process_name
 
 
 class HostActor(EngineHost):
@@ -24,11 +24,9 @@ class HostActor(EngineHost):
         redirect_output(Path(logs) / f"engine_host_{node.address}.log")
         super().__init__(args, Path(logs), node.address, node.id)
 
-    def start_remotely(
-        self, plan: EnginePlan, port: int, encoder_urls: Sequence[str], gpu_ids: Sequence[int]
-    ) -> tuple[int, Path]:
+    def start_remotely(self, *arguments: Any) -> tuple[int, Path]:
         """`start`, for a caller elsewhere: the pid and the log of the process."""
-        process = self.start(plan, port, encoder_urls, gpu_ids)
+        process = self.start(*arguments)
         return process.pid, process.log
 
 
@@ -46,17 +44,29 @@ class RemoteHost:
         ports: list[int] = self._get(self._actor.free_ports.remote(count))
         return ports
 
+    def meeting_port(self) -> int:
+        """A free port over there for the ranks of an engine on several machines."""
+        return int(self._get(self._actor.meeting_port.remote()))
+
     def start(
-        self, plan: EnginePlan, port: int, encoder_urls: Sequence[str], gpu_ids: Sequence[int]
+        self,
+        plan: EnginePlan,
+        port: int,
+        encoder_urls: Sequence[str],
+        gpu_ids: Sequence[int],
+        node_rank: int = 0,
+        meet_at: str = "",
     ) -> Process:
-        """Start an engine over there.
+        """Start an engine, or its part, over there.
 
         Raises:
             EngineDied: the machine is gone.
         """
-        call = self._actor.start_remotely.remote(plan, port, encoder_urls, gpu_ids)
+        call = self._actor.start_remotely.remote(
+            plan, port, encoder_urls, gpu_ids, node_rank, meet_at
+        )
         pid, log = self._get(call)
-        return RemoteProcess(self, f"engine {plan.index}", pid, log)
+        return RemoteProcess(self, process_name(plan, node_rank), pid, log)
 
     def ask(self, name: str, method: str, *arguments: Any) -> Any:
         """Call a method of a process over there.

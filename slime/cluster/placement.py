@@ -1,12 +1,16 @@
 """Where the train ranks and the engines of a run sit in the Ray cluster."""
 
 from argparse import Namespace
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from slime.arguments.errors import ConfigError, Problem
+from slime.arguments.topology import plan_models
 
 _READY_SECONDS = 60
 # A rank of the actor, one of the critic and the rollout manager may share a bundle.
@@ -102,6 +106,30 @@ def create_placement_groups(args: Namespace) -> dict[str, Slots]:
     }
 
 
+def check_engine_nodes(args: Namespace, slots: Slots) -> None:
+    """Every engine's GPUs must be on one machine, or on as many whole ones as it is planned for.
+
+    Raises:
+        ConfigError: Ray has them elsewhere; says where.
+    """
+    problems = []
+    for engine in (engine for model in plan_models(args) for engine in model.engines):
+        for rank in range(engine.num_nodes):
+            nodes = Counter(slots.nodes[engine.gpus_of_node(rank)])
+            if len(nodes) > 1:
+                found = ", ".join(f"{count} of {node.address}" for node, count in nodes.items())
+                message = (
+                    f"engine {engine.index} needs {engine.gpus_per_node} {slots.resource}s of one "
+                    f"machine, and Ray gives it {found}"
+                )
+                remedy = "have so many free on each machine, and the trainer on machines of its own"
+                problems.append(
+                    Problem("--num-gpus-per-node", args.num_gpus_per_node, message, remedy)
+                )
+    if problems:
+        raise ConfigError(problems)
+
+
 def _nodes_of_bundles(group: PlacementGroup) -> dict[int, Node]:
     addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
     table = placement_group_table(group)
@@ -114,14 +142,18 @@ def _nodes_of_bundles(group: PlacementGroup) -> dict[int, Node]:
 def _ordered_bundles(
     group: PlacementGroup, total: int, resource: str
 ) -> list[tuple[int, int | None]]:
-    """(bundle index, GPU id) sorted so that neighbours share a node and adjacent GPUs."""
+    """(bundle index, GPU id) sorted so that neighbours share a node and adjacent GPUs; this node is
+    the first."""
+    here = ray.get_runtime_context().get_node_id()
     if resource == "CPU":
         nodes = _nodes_of_bundles(group)
-        return [(index, None) for index in sorted(nodes, key=lambda i: (nodes[i].id, i))]
+        order = sorted(nodes, key=lambda i: (nodes[i].id != here, nodes[i].id, i))
+        return [(index, None) for index in order]
 
     @ray.remote(num_gpus=1, num_cpus=0)
-    def where() -> tuple[str, int]:
-        return ray.util.get_node_ip_address(), int(ray.get_gpu_ids()[0])
+    def where() -> tuple[bool, str, str, int]:
+        node = ray.get_runtime_context().get_node_id()
+        return node != here, ray.util.get_node_ip_address(), node, int(ray.get_gpu_ids()[0])
 
     places = ray.get(
         [
@@ -132,4 +164,4 @@ def _ordered_bundles(
         ]
     )
     order = sorted(range(total), key=lambda index: places[index])
-    return [(index, places[index][1]) for index in order]
+    return [(index, places[index][-1]) for index in order]

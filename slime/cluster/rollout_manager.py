@@ -103,8 +103,9 @@ class RolloutManager:
 
     def _address(self, engine: Engine) -> EngineAddress:
         node = engine.node or ray.get_runtime_context().get_node_id()
-        ours = engine.process is not None
-        return EngineAddress(engine.url, engine.plan.num_gpus, node, takes_memory=ours)
+        near = engine.process is not None and engine.plan.num_nodes == 1
+        size, starts = engine.plan.num_gpus, engine.starts
+        return EngineAddress(engine.url, size, node, takes_memory=near, starts=starts)
 
     def _load(self) -> None:
         args = self.args

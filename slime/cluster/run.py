@@ -11,7 +11,7 @@ from slime.cluster.gpu_turns import CRITIC, GpuTurns
 from slime.cluster.local_ray import start_ray, stop_ray
 from slime.cluster.loop import Loop, first_rollout
 from slime.cluster.overlapped_loop import OverlappedLoop
-from slime.cluster.placement import create_placement_groups
+from slime.cluster.placement import check_engine_nodes, create_placement_groups
 from slime.cluster.release import Release
 from slime.cluster.roles import create_rollout_manager, create_training_models, start_training
 from slime.cluster.supervisor import Interrupted, Supervisor
@@ -52,6 +52,7 @@ def _run(args: Namespace, report: RunReport, supervisor: Supervisor, loop_type: 
     supervisor.take_signals()
     supervisor.before_end(stop_ray, even_if_failed=True)
     slots = create_placement_groups(args)
+    check_engine_nodes(args, slots["rollout"])
     manager = create_rollout_manager(args, slots["rollout"])
     supervisor.before_end(lambda: _stop_engines(manager))
     train = None if args.debug_rollout_only else create_training_models(args, slots["actor"])

@@ -34,11 +34,15 @@ def engine_command(
     port: int,
     encoder_urls: Sequence[str] = (),
     address: str = LOOPBACK,
+    node_rank: int = 0,
+    meet_at: str = "",
 ) -> list[str]:
     """Command of an engine, serving on `port` of `address`: the loopback interface, unless the
     run's engines are on several machines.
 
     `encoder_urls`: engines that encode media for this one; with any, it holds no encoder itself.
+    `node_rank`: which of its machines this is; all of them meet at `meet_at` (host:port), and only
+    the first serves requests.
     """
     options: dict[str, Any] = {
         "model_path": plan.model_path,
@@ -60,6 +64,8 @@ def engine_command(
     given = {**args.sglang_server_args, **plan.overrides}
     options |= {key: value for key, value in given.items() if value is not None}
     options |= {"host": address, "port": port}
+    if plan.num_nodes > 1:
+        options |= {"nnodes": plan.num_nodes, "node_rank": node_rank, "dist_init_addr": meet_at}
     module = "slime.engines.cpu_launch" if args.device == "cpu" else "sglang.launch_server"
     return [sys.executable, "-m", module, *to_flags(options)]
 
@@ -159,10 +165,13 @@ def engine_environment(
     inherited: Mapping[str, str],
     scratch: Path,
     gpu_ids: Sequence[int] = (),
+    address: str = LOOPBACK,
+    interface: str = "lo",
 ) -> dict[str, str]:
     """Environment of an engine: on a CPU also threads and what makes SGLang take its CPU path.
 
-    `scratch` is a folder of this engine alone, `gpu_ids` are its devices.
+    `scratch` is a folder of this engine alone, `gpu_ids` are its devices on this machine, which the
+    others reach at `address`, through the network `interface`.
     """
     environment = server_environment(inherited, _PLUGINS)
     cores = f"0-{(os.cpu_count() or 1) - 1}"
@@ -170,18 +179,23 @@ def engine_environment(
         environment |= {
             "OMP_NUM_THREADS": str(args.engine_threads),
             "SGLANG_USE_CPU_ENGINE": "1",
-            # Over TCP, torch's store of the ranks would listen on every interface of the machine.
-            "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE": f"file://{scratch}/ranks",
-            "GLOO_SOCKET_IFNAME": "lo",
+            "GLOO_SOCKET_IFNAME": interface,
             # Where prefill and decode engines meet.
-            "SGLANG_HOST_IP": LOOPBACK,
+            "SGLANG_HOST_IP": address,
             # SGLang compiles some of its routers: slow to start, and not without triton.
             "TORCH_COMPILE_DISABLE": "1",
             # One entry per rank: any core will do. Without it SGLang wants a NUMA node per rank.
             "SGLANG_CPU_OMP_THREADS_BIND": "|".join([cores] * plan.num_gpus),
         }
+        if plan.num_nodes == 1:
+            # Over TCP, torch's store of the ranks would listen on every interface of the machine.
+            ranks = f"file://{scratch}/ranks"
+            environment["SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"] = ranks
         if args.sglang_server_args.get("enable_deterministic_inference"):
             environment["SGLANG_ENABLE_DETERMINISTIC_INFERENCE"] = "1"
+    elif plan.num_nodes > 1 and interface:
+        # Without it gloo takes the address of the host's name, on many machines a loopback one.
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
     if args.use_rollout_routing_replay:
         environment[routed_experts_plugin.VARIABLE] = "1"
     if args.update_weight_mode == "delta":

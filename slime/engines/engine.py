@@ -7,6 +7,7 @@ import requests
 
 from slime.arguments.topology import EnginePlan
 from slime.engines.host import Host
+from slime.engines.node_processes import NodeProcesses
 from slime.engines.server import Server
 
 _ANSWER_SECONDS = 2.0
@@ -28,43 +29,60 @@ class Engine(Server):
     Attributes:
         starts: How often it was started.
         trained: Whether it gets the trainer's weights.
-        node: Ray's id of its machine; empty if it is not known.
+        node: Ray's id of its machine; empty if it is not known, or one of several.
     """
 
     def __init__(
         self,
         plan: EnginePlan,
         trained: bool,
-        host: Host | None,
+        hosts: Sequence[Host] = (),
         gpu_ids: Sequence[int] = (),
         encoders: Sequence["Engine"] = (),
     ) -> None:
-        """`host` starts it (None: it runs already); `encoders` encode media for it."""
+        """`hosts` start it, one for each of its machines (none: it runs already). `gpu_ids` are its
+        devices on all of them, `encoders` encode media for it."""
         super().__init__(f"engine {plan.index}", plan.address)
         self.plan, self.trained = plan, trained
         self.state = State.STARTING
         self.starts = 0
-        self.node = host.node if host is not None else ""
-        self._host, self._gpu_ids, self._encoders = host, list(gpu_ids), list(encoders)
+        nodes = {host.node for host in hosts}
+        self.node = nodes.pop() if len(nodes) == 1 else ""
+        self._hosts, self._gpu_ids, self._encoders = list(hosts), list(gpu_ids), list(encoders)
+        self._ports: list[int] = []
 
     def choose_port(self) -> None:
         """Set `url` to where it will be started."""
-        assert self._host is not None, "an engine of somebody else"
-        (port,) = self._host.free_ports(1)
-        self.url = f"http://{self._host.address}:{port}"
+        assert self._hosts, "an engine of somebody else"
+        self._ports = [port for host in self._hosts for port in host.free_ports(1)]
+        self.url = f"http://{self._hosts[0].address}:{self._ports[0]}"
 
     def start(self) -> None:
-        """Start its process at `url`.
+        """Start it at `url`: a process on each of its machines.
 
         Raises:
-            EngineDied: its machine is gone.
+            EngineDied: a machine is gone.
         """
-        assert self._host is not None, "an engine of somebody else"
+        assert self._hosts, "an engine of somebody else"
         self.forget_failure()
         self.state, self.starts = State.STARTING, self.starts + 1
-        port = int(self.url.rsplit(":", 1)[1])
         encoder_urls = [encoder.url for encoder in self._encoders]
-        self.process = self._host.start(self.plan, port, encoder_urls, self._gpu_ids)
+        first, meet_at = self._hosts[0], ""
+        if len(self._hosts) > 1:  # anew at each start: the last one's port may not be free yet
+            meet_at = f"{first.address}:{first.meeting_port()}"
+        size = self.plan.gpus_per_node
+        parts = [
+            host.start(
+                self.plan,
+                self._ports[rank],
+                encoder_urls,
+                self._gpu_ids[rank * size : (rank + 1) * size],
+                rank,
+                meet_at,
+            )
+            for rank, host in enumerate(self._hosts)
+        ]
+        self.process = parts[0] if len(parts) == 1 else NodeProcesses(parts)
 
     @property
     def health_url(self) -> str:

@@ -13,6 +13,14 @@ from slime.engines import command, ports
 from slime.engines.process import ServerProcess
 
 _LONGEST_TEMP_PATH = 50
+# The ranks of an engine over several machines meet at one port; with attention divided by data,
+# SGLang takes those after it as well.
+_MEETING_PORTS = 7
+
+
+def process_name(plan: EnginePlan, node_rank: int) -> str:
+    """How messages and logs call an engine, and its processes on further machines."""
+    return f"engine {plan.index}" + (f" node {node_rank}" if node_rank else "")
 
 
 class Process(Protocol):
@@ -52,10 +60,19 @@ class Host(Protocol):
     def free_ports(self, count: int) -> list[int]:
         """Ports of the machine that were free a moment ago."""
 
+    def meeting_port(self) -> int:
+        """A free port where the ranks of an engine over several machines can meet."""
+
     def start(
-        self, plan: EnginePlan, port: int, encoder_urls: Sequence[str], gpu_ids: Sequence[int]
+        self,
+        plan: EnginePlan,
+        port: int,
+        encoder_urls: Sequence[str],
+        gpu_ids: Sequence[int],
+        node_rank: int = 0,
+        meet_at: str = "",
     ) -> Process:
-        """Start an engine."""
+        """Start an engine, or what runs of it on its machine number `node_rank`."""
 
     def stop(self) -> None:
         """Give back what is left when all servers have ended. May be called twice."""
@@ -84,28 +101,40 @@ class EngineHost:
         """Ports of this machine that were free a moment ago."""
         return ports.free_ports(count, self.address, preferred)
 
+    def meeting_port(self) -> int:
+        """A free port where the ranks of an engine over several machines can meet."""
+        return ports.free_run(_MEETING_PORTS, self.address)
+
     def start(
-        self, plan: EnginePlan, port: int, encoder_urls: Sequence[str], gpu_ids: Sequence[int]
+        self,
+        plan: EnginePlan,
+        port: int,
+        encoder_urls: Sequence[str],
+        gpu_ids: Sequence[int],
+        node_rank: int = 0,
+        meet_at: str = "",
     ) -> Process:
-        """Start an engine; what it is asked afterwards goes to the result."""
+        """Start an engine, or its part on machine `node_rank`; what it is asked afterwards goes to
+        the result."""
         scratch = Path(tempfile.mkdtemp(dir=self._scratch.name))
-        process = ServerProcess(
-            f"engine {plan.index}",
-            command.engine_command(self._args, plan, port, encoder_urls, self.address),
-            command.engine_environment(self._args, plan, os.environ, scratch, gpu_ids),
-            self._logs / f"engine_{plan.index}.log",
-            self._spawner,
-            self._args.rollout_health_check_timeout,
+        words = command.engine_command(
+            self._args, plan, port, encoder_urls, self.address, node_rank, meet_at
         )
-        self._processes[process.name] = process
-        return process
+        interface = ports.interface_of(self.address)
+        environment = command.engine_environment(
+            self._args, plan, os.environ, scratch, gpu_ids, self.address, interface
+        )
+        return self._start(process_name(plan, node_rank), words, environment)
 
     def run(self, name: str, words: list[str]) -> Process:
         """Start another server (a router) on this machine."""
+        return self._start(name, words, command.server_environment(os.environ))
+
+    def _start(self, name: str, words: list[str], environment: dict[str, str]) -> Process:
         process = ServerProcess(
             name,
             words,
-            command.server_environment(os.environ),
+            environment,
             self._logs / f"{name.replace(' ', '_')}.log",
             self._spawner,
             self._args.rollout_health_check_timeout,

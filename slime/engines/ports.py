@@ -1,4 +1,4 @@
-"""Free loopback ports.
+"""Free ports, and the interface of an address.
 
 Between the choice of a port and a server's bind somebody else may take it, so whoever starts a
 server must be ready to start it again on another port when `says_port_taken` recognises the reason
@@ -9,6 +9,10 @@ import re
 import socket
 from contextlib import ExitStack
 
+import psutil
+
+_TRIES = 50
+_PORTS = 2**16
 _TAKEN = re.compile(r"address already in use|errno 98\b|os error 98\b", re.IGNORECASE)
 
 
@@ -25,6 +29,30 @@ def free_ports(count: int, host: str = "127.0.0.1", preferred: int | None = None
             holder.bind((host, 0))
             ports.append(holder.getsockname()[1])
         return ports
+
+
+def free_run(length: int, host: str = "127.0.0.1") -> int:
+    """The first of `length` ports in a row that were free a moment ago.
+
+    Raises:
+        OSError: none were found.
+    """
+    for _ in range(_TRIES):
+        (first,) = free_ports(1, host)
+        with ExitStack() as held:
+            sockets = [held.enter_context(socket.socket()) for _ in range(length)]
+            places = range(first, min(first + length, _PORTS))
+            if all(map(_binds, sockets, [host] * length, places)) and len(places) == length:
+                return first
+    raise OSError(f"no {length} free ports in a row on {host}")
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has the IP address; empty if none of this machine does."""
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in entries):
+            return name
+    return ""
 
 
 def _binds(holder: socket.socket, host: str, port: int) -> bool:

@@ -223,7 +223,7 @@ class RolloutServers:
             encoders: list[Engine] = []
             for plan in sorted(model.engines, key=lambda plan: plan.worker_type != "encoder"):
                 serves = [] if plan.worker_type == "encoder" else encoders
-                engine = Engine(plan, trained, self._host_of(plan), self._gpus_of(plan), serves)
+                engine = Engine(plan, trained, self._hosts_of(plan), self._gpus_of(plan), serves)
                 self.engines.append(engine)
                 if plan.worker_type == "encoder":
                     encoders.append(engine)
@@ -241,10 +241,13 @@ class RolloutServers:
                 preferred = self.args.sglang_router_port if index == 0 else None
                 self.routers.append(self.start_router(model.name, model.disaggregated, preferred))
 
-    def _host_of(self, plan: EnginePlan) -> Host | None:
+    def _hosts_of(self, plan: EnginePlan) -> list[Host]:
+        """One for each machine of an engine; none if it runs already."""
         if plan.address:
-            return None
-        return self._hosts[plan.gpu_offset] if self._hosts else self._here
+            return []
+        if not self._hosts:
+            return [self._here] * plan.num_nodes
+        return [self._hosts[plan.gpus_of_node(rank).start] for rank in range(plan.num_nodes)]
 
     def _gpus_of(self, plan: EnginePlan) -> list[int]:
         return self._gpu_ids[plan.gpu_offset : plan.gpu_offset + plan.num_gpus]

@@ -4,6 +4,7 @@ from argparse import Namespace
 from functools import partial
 from typing import Any
 
+from slime.arguments.topology import has_engine_over_nodes
 from slime.weights.delta import DeltaWeightUpdater
 from slime.weights.disk import DiskWeightUpdater
 from slime.weights.distributed import DistributedWeightUpdater
@@ -17,7 +18,8 @@ def make_updater(args: Namespace, node: str = "", host: str = "127.0.0.1") -> We
     """The updater of a trainer on Ray's node `node`, which engines reach at the address `host`.
 
     `--update-weight-transport nccl` means a process group where trainer and engines have devices of
-    their own, or the engines are somebody else's; neighbours on one machine use its memory.
+    their own, or the engines are somebody else's, or one lies on several machines; neighbours on
+    one machine use its memory.
     """
     options: dict[str, Any] = {"expected": checkpoint_shapes(args.hf_checkpoint)}
     if args.check_weight_update_equal:
@@ -29,7 +31,9 @@ def make_updater(args: Namespace, node: str = "", host: str = "127.0.0.1") -> We
         keep = args.update_weight_disk_keep_files
         return DiskWeightUpdater(args, args.update_weight_disk_dir, keep, **options)
     apart = args.device == "cuda" and not args.colocate
-    if apart or args.rollout_external_engine_addrs:
-        backend = "nccl" if args.device == "cuda" else "gloo"
+    external = args.rollout_external_engine_addrs
+    if apart or external or has_engine_over_nodes(args):
+        # NCCL has no place for two ranks on one GPU, gloo takes also what lies on GPUs.
+        backend = "nccl" if args.device == "cuda" and (apart or external) else "gloo"
         return DistributedWeightUpdater(backend, host=host, **options)
     return TensorWeightUpdater(node=node, **options)

@@ -29,12 +29,12 @@ class DistributedWeightUpdater(WeightUpdater):
         super().__init__(**options)
         self._backend, self._host = backend, host
         self._group: Any = None
-        self._members: tuple[str, ...] = ()
+        self._members: tuple[tuple[str, int], ...] = ()
         self._name = ""
 
     def _begin(self, calls: EngineCalls, version: int) -> None:
         calls.post("/begin_weight_update", {})
-        members = tuple(engine.url for engine in calls.engines)
+        members = _members(calls)
         if members != self._members or self._group is None:
             self._leave(calls)
             self._join(calls)
@@ -43,6 +43,7 @@ class DistributedWeightUpdater(WeightUpdater):
         """One group of this process (rank 0) and the ranks of all engines."""
         if not calls.engines:
             return
+        members = _members(calls)
         self._name = f"slime-{os.getpid()}-{next(_numbers)}"
         sizes = [engine.num_gpus for engine in calls.engines]
         world_size = 1 + sum(sizes)
@@ -67,7 +68,7 @@ class DistributedWeightUpdater(WeightUpdater):
             except RuntimeError as error:
                 self._fail_all(calls, f"did not join the group: {error}")
         wait()
-        self._members = tuple(bodies)
+        self._members = members
 
     def _send(self, calls: EngineCalls, bucket: NamedTensors) -> None:
         if self._group is None or not calls.engines:
@@ -120,7 +121,7 @@ class DistributedWeightUpdater(WeightUpdater):
         name, old = self._name, set(self._members)
         self._drop_group()
         for engine in calls.engines:
-            if engine.url in old:
+            if (engine.url, engine.starts) in old:
                 with contextlib.suppress(OSError):
                     payload = f'{{"group_name":"{name}"}}'.encode()
                     calls.request(engine.url, "POST", "/destroy_weights_update_group", payload)
@@ -134,3 +135,8 @@ class DistributedWeightUpdater(WeightUpdater):
     def close(self) -> None:
         """Leave the group."""
         self._drop_group()
+
+
+def _members(calls: EngineCalls) -> tuple[tuple[str, int], ...]:
+    """An engine that was started again at its address is not in the groups of the last one."""
+    return tuple((engine.url, engine.starts) for engine in calls.engines)

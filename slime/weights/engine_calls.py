@@ -23,12 +23,14 @@ class EngineAddress:
         num_gpus: Its ranks; each takes its own part of a tensor.
         node: Ray's id of its node; empty if it is not known.
         takes_memory: It was started with our loader, which reads the memory of a neighbour process.
+        starts: How often it was started at its address: another one knows nothing of the last.
     """
 
     url: str
     num_gpus: int = 1
     node: str = ""
     takes_memory: bool = False
+    starts: int = 0
 
 
 class Refused(OSError):

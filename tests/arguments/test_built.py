@@ -49,15 +49,6 @@ def test_engines_ignore_that_layers_have_no_experts(argv: list[str]) -> None:
     assert "engines ignore" not in " ".join(problem.message for problem in check_built(args))
 
 
-def test_one_engine_fits_on_one_node(argv: list[str]) -> None:
-    args = parse_args(argv=argv)
-    args.device, args.num_gpus_per_node, args.rollout_num_gpus = "cuda", 8, 16
-    args.rollout_num_gpus_per_engine = 8
-    assert list(check_built(args)) == []
-    args.rollout_num_gpus_per_engine = 16
-    assert [p.option for p in check_built(args)] == ["--rollout-num-gpus-per-engine"]
-
-
 @pytest.mark.parametrize(
     ("more", "words", "refused"),
     [

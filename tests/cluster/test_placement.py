@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import ray
 
-from slime.cluster.placement import create_placement_groups
+from slime.arguments.errors import ConfigError
+from slime.cluster.placement import Node, Slots, check_engine_nodes, create_placement_groups
 
 
 def args(**changed: object) -> Namespace:
@@ -64,6 +65,45 @@ def test_a_cluster_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("slime.cluster.placement._READY_SECONDS", 1)
     with pytest.raises(TimeoutError, match="needs 9 slots.*--actor-num-gpus-per-node"):
         create_placement_groups(args(world_size=8))
+
+
+def slots(nodes: str) -> Slots:
+    """Slots on machines with these letters."""
+    places = [Node(letter, f"10.0.0.{ord(letter) - 96}") for letter in nodes]
+    group, bundles = ray.util.placement_group([{"CPU": 0.001}]), list(range(len(nodes)))
+    return Slots(group, bundles, bundles, "GPU", places)
+
+
+@pytest.mark.parametrize(
+    ("size", "per_node", "nodes", "wrong"),
+    [
+        (2, 8, "aabb", ""),
+        (4, 2, "aabb", ""),
+        (4, 2, "aaaa", ""),  # both halves on one machine
+        (2, 2, "abbc", "engine 0 needs 2 GPUs .* 1 of 10.0.0.1, 1 of 10.0.0.2"),
+        (4, 2, "abbb", "engine 0 needs 2 GPUs .* 1 of 10.0.0.1, 1 of 10.0.0.2"),
+        (4, 4, "aabb", "engine 0 needs 4 GPUs .* 2 of 10.0.0.1, 2 of 10.0.0.2"),
+        (4, 4, "aaaabbbc", "engine 1 needs 4 GPUs .* 3 of 10.0.0.2, 1 of 10.0.0.3"),
+    ],
+)
+def test_an_engine_has_whole_machines(size: int, per_node: int, nodes: str, wrong: str) -> None:
+    given = args(
+        rollout_num_gpus=len(nodes),
+        rollout_num_gpus_per_engine=size,
+        num_gpus_per_node=per_node,
+        sglang_models=[],
+        prefill_num_servers=None,
+        hf_checkpoint="m",
+    )
+    placed = slots(nodes)
+    try:
+        if wrong:
+            with pytest.raises(ConfigError, match=wrong):
+                check_engine_nodes(given, placed)
+        else:
+            check_engine_nodes(given, placed)
+    finally:
+        ray.util.remove_placement_group(placed.group)
 
 
 class Probe:

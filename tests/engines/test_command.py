@@ -227,3 +227,43 @@ def test_engines_of_a_routing_replay_report_experts_without_being_asked(tmp_path
     embedding = SimpleNamespace()
     routed_experts_plugin.ask(None, embedding)
     assert not vars(embedding)
+
+
+def test_an_engine_over_two_machines_of_eight_gpus():
+    args, both = make_args(device="cuda", dtype="bfloat16"), plan(num_gpus=16, num_nodes=2)
+    place = {"encoder_urls": (), "meet_at": "10.0.0.1:777"}
+    lines = [
+        options(command.engine_command(args, both, 5, address=address, node_rank=rank, **place))
+        for rank, address in enumerate(("10.0.0.1", "10.0.0.2"))
+    ]
+    for rank, line in enumerate(lines):
+        assert line["--tp-size"] == "16" and line["--nnodes"] == "2"
+        assert line["--node-rank"] == str(rank)
+        assert line["--dist-init-addr"] == "10.0.0.1:777"
+        assert line["--host"] == f"10.0.0.{rank + 1}"
+    # All else must be the same, or the ranks would not do the same.
+    own = {"--node-rank", "--host"}
+    assert {k: v for k, v in lines[0].items() if k not in own} == {
+        k: v for k, v in lines[1].items() if k not in own
+    }
+    gpus = list(range(8))
+    found = command.engine_environment(args, both, {}, Path("/s"), gpus, "10.0.0.2", "eth1")
+    assert found["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+    assert found["GLOO_SOCKET_IFNAME"] == "eth1"
+    chosen = {"GLOO_SOCKET_IFNAME": "ib0"}  # what the user chose for this machine stays
+    found = command.engine_environment(args, both, chosen, Path("/s"), gpus, "10.0.0.2", "eth1")
+    assert found["GLOO_SOCKET_IFNAME"] == "ib0"
+    lone = command.engine_environment(args, plan(num_gpus=8), {}, Path("/s"), gpus, "10.0.0.2")
+    assert "GLOO_SOCKET_IFNAME" not in lone
+    assert "--nnodes" not in command.engine_command(args, plan(num_gpus=8), 5)
+
+
+def test_ranks_on_one_cpu_machine_meet_in_a_file_and_those_of_several_at_a_port():
+    args, variable = make_args(), "SGLANG_DISTRIBUTED_INIT_METHOD_OVERRIDE"
+    one = command.engine_environment(args, plan(num_gpus=2), {}, Path("/s"))
+    assert one[variable] == "file:///s/ranks" and one["GLOO_SOCKET_IFNAME"] == "lo"
+    two = plan(num_gpus=2, num_nodes=2)
+    environment = command.engine_environment(args, two, {}, Path("/s"), (), "10.0.0.2", "eth1")
+    assert variable not in environment and environment["GLOO_SOCKET_IFNAME"] == "eth1"
+    # SGLang takes the entry of a rank's number on its machine, so there are enough of them.
+    assert len(environment["SGLANG_CPU_OMP_THREADS_BIND"].split("|")) >= two.gpus_per_node

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from slime.engines.ports import free_ports, says_port_taken
+from slime.engines.ports import free_ports, free_run, interface_of, says_port_taken
 
 
 def test_ports_are_different_and_can_be_bound_together():
@@ -13,6 +13,26 @@ def test_ports_are_different_and_can_be_bound_together():
     held = [socket.create_server(("127.0.0.1", port)) for port in ports]
     for server in held:
         server.close()
+
+
+def test_a_run_of_ports_can_be_bound_and_avoids_one_that_is_taken(monkeypatch):
+    first = free_run(7)
+    held = [socket.create_server(("127.0.0.1", first + index)) for index in range(7)]
+    offered = iter([first - 3, first + 3])
+    real = free_ports
+    monkeypatch.setattr(
+        "slime.engines.ports.free_ports",
+        lambda *given: [next(offered, None) or real(*given)[0]],
+    )
+    found = free_run(7)
+    assert not set(range(found, found + 7)) & set(range(first, first + 7))
+    for server in held:
+        server.close()
+
+
+def test_the_interface_of_an_address():
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") == ""  # an address for documents, of no machine
 
 
 def test_the_preferred_port_is_taken_only_if_it_is_free():

@@ -13,6 +13,7 @@ import pytest
 
 from slime.engines.command import server_environment
 from slime.engines.errors import EngineDied
+from slime.engines.node_processes import NodeProcesses
 from slime.engines.process import ServerProcess
 
 
@@ -178,3 +179,25 @@ time.sleep(60)
         parent.kill()
         parent.wait()
         wait_for(lambda: gone(pid), seconds=5)
+
+
+def test_processes_of_one_engine_live_and_end_together(start):
+    code = "import time; print('rank {}', flush=True); time.sleep(60)"
+    parts = [start(code.format(rank)) for rank in (0, 1)]
+    both = NodeProcesses(parts)
+    wait_for(lambda: all(f"rank {rank}" in both.log_tail() for rank in (0, 1)), 60.0)
+    assert (both.pid, both.log) == (parts[0].pid, parts[0].log)
+    assert both.is_alive()
+    both.check()
+    parts[1].kill(0.0)
+    assert not both.is_alive()
+    with pytest.raises(EngineDied, match="SIGKILL"):
+        both.check()
+    both.terminate()  # one of them cannot be asked any more
+    both.kill(5.0)
+    assert gone(parts[0].pid) and gone(parts[1].pid)
+    with pytest.raises(EngineDied) as ended:
+        both.check()
+    assert all(str(part.pid) in str(ended.value) for part in parts)
+    both.set_log_aside(".attempt1.log")
+    assert [part.log.with_suffix(".attempt1.log").exists() for part in parts] == [True, True]
