@@ -4,14 +4,20 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from slime.arguments.errors import Problem
-from slime.arguments.topology import EnginePlan, has_engine_over_nodes, plan_models
+from slime.arguments.topology import (
+    EnginePlan,
+    count_engines,
+    has_engine_over_nodes,
+    plan_models,
+)
 
 _OPTION = "--rollout-num-gpus-per-engine"
+_MOST_ENGINES = 1 << 16
 
 
 def check_nodes(args: Namespace) -> Iterator[Problem]:
     """Whole machines for such an engine, and what cannot be divided over machines."""
-    problems = list(_check_sizes(args))
+    problems = [*_check_sizes(args), *_check_count(args)]
     yield from problems
     if problems or args.debug_train_only or args.rollout_num_gpus is None:
         return
@@ -40,6 +46,20 @@ def _check_sizes(args: Namespace) -> Iterator[Problem]:
         if size > node and size % node:
             message = f"an engine over several nodes takes whole ones (--num-gpus-per-node {node})"
             yield Problem(option, size, message, f"give a multiple of {node}")
+
+
+def _check_count(args: Namespace) -> Iterator[Problem]:
+    """Before each engine gets its plan: a slip of the hand should not fill the memory with them."""
+    if args.debug_train_only or args.rollout_num_gpus is None:
+        return
+    number = count_engines(args)
+    if number > _MOST_ENGINES:
+        message = f"makes {number} engines, and a machine has ports for {_MOST_ENGINES} at most"
+        remedy = f"give what the cluster has, or a larger {_OPTION}"
+        if args.prefill_num_servers:
+            yield Problem("--prefill-num-servers", args.prefill_num_servers, message, remedy)
+        else:
+            yield Problem("--rollout-num-gpus", args.rollout_num_gpus, message, remedy)
 
 
 def _check_engine(args: Namespace, engine: EnginePlan) -> Iterator[Problem]:

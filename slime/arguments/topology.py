@@ -107,6 +107,15 @@ def plan_models(args: Namespace) -> tuple[ModelPlan, ...]:
     return tuple(plans)
 
 
+def count_engines(args: Namespace) -> int:
+    """How many engines `plan_models` would plan, encoders and those of frozen models among them."""
+    if args.rollout_external_engine_addrs:
+        return len(args.rollout_external_engine_addrs)
+    groups = [group for model in _models(args) for group in model.server_groups]
+    real = [group for group in groups if group.worker_type != "placeholder"]
+    return sum(max(0, group.num_gpus // (group.num_gpus_per_engine or 1)) for group in real)
+
+
 def has_engine_over_nodes(args: Namespace) -> bool:
     """Whether an engine that gets the trained weights lies on more than one machine."""
     return any(

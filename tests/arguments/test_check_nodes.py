@@ -134,3 +134,18 @@ def test_groups(
     problems = problems_of(*base.split(), *words.split())
     assert len(problems) == bool(message)
     assert all(message in problem.message and problem.remedy for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("--rollout-num-gpus 80000", "--rollout-num-gpus"),
+        ("--rollout-num-gpus 4 --prefill-num-servers 1000000000000", "--prefill-num-servers"),
+    ],
+)
+def test_more_engines_than_ports_are_refused_before_they_are_planned(
+    words: str, option: str, problems_of: Collect
+) -> None:
+    problems = problems_of("--device=cuda", *words.split())
+    found = [problem for problem in problems if "at most" in problem.message]
+    assert option in {problem.option for problem in found}
