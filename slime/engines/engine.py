@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import requests
 
 from slime.arguments.topology import EnginePlan
-from slime.engines.host import Host
+from slime.engines.errors import EngineDied
+from slime.engines.host import Host, Process
 from slime.engines.node_processes import NodeProcesses
 from slime.engines.server import Server
 
@@ -71,17 +72,16 @@ class Engine(Server):
         if len(self._hosts) > 1:  # anew at each start: the last one's port may not be free yet
             meet_at = f"{first.address}:{first.meeting_port()}"
         size = self.plan.gpus_per_node
-        parts = [
-            host.start(
-                self.plan,
-                self._ports[rank],
-                encoder_urls,
-                self._gpu_ids[rank * size : (rank + 1) * size],
-                rank,
-                meet_at,
-            )
-            for rank, host in enumerate(self._hosts)
-        ]
+        parts: list[Process] = []
+        try:
+            for rank, host in enumerate(self._hosts):
+                gpu_ids = self._gpu_ids[rank * size : (rank + 1) * size]
+                port = self._ports[rank]
+                parts.append(host.start(self.plan, port, encoder_urls, gpu_ids, rank, meet_at))
+        except EngineDied:  # the others would wait for that machine
+            for part in parts:
+                part.kill(0.0)
+            raise
         self.process = parts[0] if len(parts) == 1 else NodeProcesses(parts)
 
     @property

@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from slime.arguments.topology import EnginePlan
 from slime.engines.command import server_environment
+from slime.engines.engine import Engine
 from slime.engines.errors import EngineDied
 from slime.engines.node_processes import NodeProcesses
 from slime.engines.process import ServerProcess
@@ -201,3 +203,36 @@ def test_processes_of_one_engine_live_and_end_together(start):
     assert all(str(part.pid) in str(ended.value) for part in parts)
     both.set_log_aside(".attempt1.log")
     assert [part.log.with_suffix(".attempt1.log").exists() for part in parts] == [True, True]
+
+
+def test_no_part_of_an_engine_waits_for_a_machine_that_is_gone(start):
+    begun = []
+
+    class There:
+        """A machine that starts what it is told."""
+
+        address, node = "127.0.0.1", "here"
+
+        def meeting_port(self):
+            return 1
+
+        def free_ports(self, count):
+            return [2] * count
+
+        def start(self, *arguments):
+            begun.append(start("import time; time.sleep(60)"))
+            return begun[-1]
+
+    class Gone(There):
+        """One that does not answer any more."""
+
+        def start(self, *arguments):
+            raise EngineDied("its machine is gone")
+
+    plan = EnginePlan(0, "default", "/models/m", num_gpus=2, num_nodes=2, peers=1)
+    engine = Engine(plan, trained=True, hosts=[There(), Gone()], gpu_ids=[0, 1])
+    engine.choose_port()
+    with pytest.raises(EngineDied, match="gone"):
+        engine.start()
+    (part,) = begun
+    assert gone(part.pid)
