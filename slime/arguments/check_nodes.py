@@ -71,9 +71,8 @@ def _check_engine(args: Namespace, engine: EnginePlan) -> Iterator[Problem]:
     if args.device == "cpu" and engine.worker_type in ("prefill", "decode"):
         message = f"{shown}: on a CPU the cache goes from engine to engine within a machine"
         yield Problem(_OPTION, engine.num_gpus, message, f"give {node} at most")
-    first = 0 if args.colocate else args.world_size + args.critic_own_slots
-    if args.debug_rollout_only:
-        first = 0
+    trainer_first = not (args.colocate or args.debug_rollout_only)
+    first = args.world_size + args.critic_own_slots if trainer_first else 0
     if first % node == 0 and engine.gpu_offset % node:
         message = f"{shown} begins with GPU {engine.gpu_offset} of the engines, in mid-node"
         remedy = f"list it before smaller engines, or fill their nodes of {node} GPUs"

@@ -86,8 +86,7 @@ def plan_models(args: Namespace) -> tuple[ModelPlan, ...]:
         engines: list[EnginePlan] = []
         for group in model.server_groups:
             size = group.num_gpus_per_engine or 1
-            count = 0 if group.worker_type == "placeholder" else group.num_gpus // size
-            for number in range(count):
+            for number in range(_engines_of(group)):
                 engines.append(
                     EnginePlan(
                         index=index,
@@ -111,9 +110,7 @@ def count_engines(args: Namespace) -> int:
     """How many engines `plan_models` would plan, encoders and those of frozen models among them."""
     if args.rollout_external_engine_addrs:
         return len(args.rollout_external_engine_addrs)
-    groups = [group for model in _models(args) for group in model.server_groups]
-    real = [group for group in groups if group.worker_type != "placeholder"]
-    return sum(max(0, group.num_gpus // (group.num_gpus_per_engine or 1)) for group in real)
+    return sum(_engines_of(group) for model in _models(args) for group in model.server_groups)
 
 
 def has_engine_over_nodes(args: Namespace) -> bool:
@@ -157,5 +154,11 @@ def _external(args: Namespace) -> ModelPlan:
 
 
 def _count(model: ModelConfig, worker_type: str) -> int:
-    groups = [group for group in model.server_groups if group.worker_type == worker_type]
-    return sum(group.num_gpus // (group.num_gpus_per_engine or 1) for group in groups)
+    return sum(_engines_of(g) for g in model.server_groups if g.worker_type == worker_type)
+
+
+def _engines_of(group: ServerGroupConfig) -> int:
+    """How many engines a group has; none where its GPUs stay free, or are too few for one."""
+    if group.worker_type == "placeholder":
+        return 0
+    return max(0, group.num_gpus // (group.num_gpus_per_engine or 1))
